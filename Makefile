@@ -1,0 +1,60 @@
+# Every target builds the virtual environment it needs; only Python 3.11+ and make must be there.
+
+VENV ?= .venv
+PYTEST_ARGS ?= -n auto --maxprocesses 4 --dist loadfile
+BENCH_ARGS ?=
+PYTHONS ?= python3.11 python3.12 python3.13 python3.14
+
+# python3 if it is new enough, else the first versioned interpreter that starts.
+NEW_ENOUGH := -c 'import sys; sys.exit(sys.version_info < (3, 11))'
+ifeq ($(origin PYTHON),undefined)
+PYTHON := $(shell for p in python3 python3.13 python3.12 python3.11 python3.14; do \
+    $$p $(NEW_ENOUGH) >/dev/null 2>&1 && echo $$p && break; done)
+PYTHON := $(or $(PYTHON),python3)
+endif
+
+BIN := $(VENV)/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-all lint bench clean
+
+help: ## show this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /:/' | \
+		while IFS=: read -r name text; do printf '  make %-9s %s\n' "$$name" "$$text"; done
+
+demo: $(VENV)/.plots-stamp ## fit, predict and diagnose on a small data set
+	$(BIN)/python -m bmsvm.demo
+
+test: $(VENV)/.test-stamp ## run the tests (PYTEST_ARGS=... to choose)
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+test-all: ## run the tests under every Python 3.11 to 3.14 on PATH
+	@status=0; \
+	for p in $(PYTHONS); do \
+		if ! $$p -c '' >/dev/null 2>&1; then echo "== $$p: not found or does not start, skipped"; continue; fi; \
+		echo "== $$p"; \
+		$(MAKE) --no-print-directory test PYTHON=$$p VENV=$(VENV)-$$(basename $$p) || status=1; \
+	done; exit $$status
+
+lint: $(VENV)/.lint-stamp ## ruff and mypy
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(VENV)/.bench-stamp ## measure the samplers against each other (BENCH_ARGS=...)
+	$(BIN)/python benchmarks/mixing.py $(BENCH_ARGS)
+
+clean: ## remove environments, caches and build output
+	rm -rf .venv .venv-* build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find bmsvm tests benchmarks notebooks docs -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
+
+# A stamp is touched last, so a set-up that was cut short is done again.
+$(VENV)/.created:
+	@$(PYTHON) $(NEW_ENOUGH) 2>/dev/null || { \
+		echo "bmsvm needs Python 3.11 or newer; '$(PYTHON)' is not: try make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/.%-stamp: pyproject.toml | $(VENV)/.created
+	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[$*]'
+	@touch $@

@@ -1,0 +1,59 @@
+"""What a block is: one move of the sampler, in one file, with no hidden state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+
+from bmsvm.models.hierarchy import Position
+from bmsvm.models.problem import Problem
+
+__all__ = ["Block", "Info", "Phase", "stateless"]
+
+
+class Phase(NamedTuple):
+    """Where in the run a sweep is; adapting blocks learn while ``sweep < n_warmup``.
+
+    sweep
+        Index of the sweep, counted from the start of warm-up.
+    n_warmup
+        Number of warm-up sweeps.
+    """
+
+    sweep: jax.Array
+    n_warmup: jax.Array
+
+
+Info = dict[str, jax.Array]
+"""What a diagnosis needs of one step: scalars such as ``accept_prob``."""
+
+
+class Block(NamedTuple):
+    """One move of the sampler.
+
+    name
+        What to call it in a list of blocks.
+    init
+        ``init(position, problem) -> memory``: what the block remembers from sweep to sweep.
+    step
+        ``step(key, position, memory, problem, phase) -> (position, memory, info)``: after
+        warm-up it leaves the posterior invariant and does not change its memory's tuning.
+    """
+
+    name: str
+    init: Callable[[Position, Problem], Any]
+    step: Callable[[jax.Array, Position, Any, Problem, Phase], tuple[Position, Any, Info]]
+
+
+def stateless(
+    name: str, move: Callable[[jax.Array, Position, Problem], tuple[Position, Info]]
+) -> Block:
+    """Make a block of a move that remembers nothing."""
+
+    def step(key, position, memory, problem, phase):
+        moved, info = move(key, position, problem)
+        return moved, memory, info
+
+    return Block(name, lambda position, problem: (), step)

@@ -1,0 +1,38 @@
+"""Parameter expansion: stretch scores, functions and noise together.
+
+``(T, b, v, sigma) -> alpha (T, b, v, sigma)`` leaves every Gaussian density times its Jacobian
+unchanged, so that given everything else log alpha has density
+``L(y | alpha T) p(alpha^2 sigma2) alpha^2``. One slice step, O(nc).
+"""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+
+from bmsvm.inference.blocks.base import Block, stateless
+from bmsvm.inference.slice import slice_step
+from bmsvm.models.hierarchy import log_likelihood, noise_prior
+
+__all__ = ["scale"]
+
+
+def scale() -> Block:
+    """Slice the common scale of everything that is Gaussian."""
+
+    def move(key, position, problem):
+        def log_density(log_alpha):
+            alpha = jnp.exp(log_alpha)
+            likelihood = jnp.sum(log_likelihood(alpha * position.columns, problem))
+            prior = noise_prior(problem).log_prob(alpha**2 * position.noise_variance)
+            return likelihood + prior + 2 * log_alpha
+
+        zero = jnp.zeros((), position.columns.dtype)
+        alpha = jnp.exp(slice_step(key, zero, log_density, width=0.5))
+        return position._replace(
+            columns=alpha * position.columns,
+            intercept=alpha * position.intercept,
+            weights=alpha * position.weights,
+            noise_variance=alpha**2 * position.noise_variance,
+        ), {}
+
+    return stateless("scale", move)

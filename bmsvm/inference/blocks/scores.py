@@ -1,0 +1,103 @@
+"""Step (a) of section 4.1: the free scores given the functions and the noise.
+
+One class at a time and all rows at once: z_il for the rows with y_i != l, the row's own class
+absorbing the change (12).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+
+from bmsvm.inference.blocks.base import Block, stateless
+from bmsvm.models import two_piece
+from bmsvm.models.conditionals import class_functions, score_moments
+from bmsvm.models.couplings import to_columns
+from bmsvm.models.hierarchy import Position, scores_of
+from bmsvm.models.likelihoods import LIKELIHOODS, margin_offset
+from bmsvm.models.problem import Problem
+
+__all__ = ["exact_scores", "metropolis_scores"]
+
+Update = Callable[
+    [jax.Array, jax.Array, jax.Array, jax.Array, jax.Array], tuple[jax.Array, jax.Array]
+]
+"""``(key, scores, cls, mean, scale) -> (new z_.l of shape (n,), acceptance of shape (n,))``."""
+
+
+def _replace(scores: jax.Array, cls: jax.Array, value: jax.Array, problem: Problem) -> jax.Array:
+    """Set class l of the rows that are not of class l, and let their own class absorb it."""
+    classes = jnp.arange(problem.n_classes)
+    free = problem.labels != cls
+    change = jnp.where(free, value - jnp.take(scores, cls, axis=1), 0.0)[:, None]
+    own = problem.labels[:, None] == classes
+    return scores + jnp.where(classes == cls, change, 0.0) - jnp.where(own, change, 0.0)
+
+
+def _sweep_classes(
+    key: jax.Array, position: Position, problem: Problem, update: Update
+) -> tuple[Position, dict[str, jax.Array]]:
+    functions = class_functions(position, problem)
+
+    def one_class(scores, inputs):
+        cls, key = inputs
+        mean, scale = score_moments(scores, functions, position.noise_variance, cls, problem)
+        value, accept = update(key, scores, cls, mean, scale)
+        accepted = jnp.sum(jnp.where(problem.labels != cls, accept, 0.0))
+        return _replace(scores, cls, value, problem), accepted
+
+    scores = scores_of(position.columns, problem)
+    inputs = (jnp.arange(problem.n_classes), jax.random.split(key, problem.n_classes))
+    scores, accepted = jax.lax.scan(one_class, scores, inputs)
+    columns = to_columns(scores, problem.labels, problem.coupling)
+    info = {"accept_prob": jnp.sum(accepted) / problem.n_scores}
+    return position._replace(columns=columns), info
+
+
+def exact_scores() -> Block:
+    """Draw each free score exactly from its two-piece conditional; hinge likelihood only."""
+
+    def move(key, position, problem):
+        offset = margin_offset(problem.n_classes)
+
+        def update(key, scores, cls, mean, scale):
+            value = two_piece.draw(key, mean, scale, offset)
+            return value, jnp.ones_like(value)
+
+        return _sweep_classes(key, position, problem, update)
+
+    return stateless("exact_scores", move)
+
+
+def metropolis_scores(step_size: float = 1.0) -> Block:
+    """Random-walk Metropolis-Hastings on each free score, the paper's choice.
+
+    Parameters
+    ----------
+    step_size
+        Standard deviation of the proposal, in units of z, fixed beforehand as in section 4.1.
+    """
+
+    def move(key, position, problem):
+        log_likelihood = LIKELIHOODS[problem.likelihood]
+
+        def update(key, scores, cls, mean, scale):
+            key_step, key_accept = jax.random.split(key)
+            current = jnp.take(scores, cls, axis=1)
+            noise = jax.random.normal(key_step, current.shape, current.dtype)
+            proposal = current + step_size * noise
+            proposed = _replace(scores, cls, proposal, problem)
+            log_ratio = (
+                log_likelihood(proposed, problem.labels)
+                - log_likelihood(scores, problem.labels)
+                + ((current - mean) ** 2 - (proposal - mean) ** 2) / (2 * scale**2)
+            )
+            accept = jnp.minimum(1.0, jnp.exp(log_ratio))
+            coin = jax.random.uniform(key_accept, accept.shape, accept.dtype)
+            return jnp.where(coin < accept, proposal, current), accept
+
+        return _sweep_classes(key, position, problem, update)
+
+    return stateless("metropolis_scores", move)

@@ -1,0 +1,237 @@
+"""The NumPyro kernel: blocks composed into a sweep, carried by ``numpyro.infer.MCMC``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.typing import ArrayLike
+from numpyro.infer.mcmc import MCMCKernel
+from numpyro.util import is_prng_key
+
+from bmsvm.inference.blocks import Block, Phase
+from bmsvm.inference.presets import preset_blocks
+from bmsvm.kernels import KernelFn
+from bmsvm.models.couplings import class_vector, to_columns
+from bmsvm.models.hierarchy import (
+    Position,
+    noise_prior,
+    precision_prior,
+    scores_of,
+)
+from bmsvm.models.hyperparameters import PAPER, Hyperparameters
+from bmsvm.models.numpyro_model import observation_model
+from bmsvm.models.problem import Problem, prepare
+
+__all__ = ["BMSVMGibbs", "BMSVMState"]
+
+
+class BMSVMState(NamedTuple):
+    """State of :class:`BMSVMGibbs`.
+
+    i
+        Index of the sweep, counted from the start of warm-up.
+    z
+        The sites of one draw: ``noise_variance``, ``precision``, ``intercept`` (c,), and the
+        scores (n, c) under the name ``_scores``, which keeps them out of ``print_summary``;
+        samples hold them as ``scores``.
+    weights
+        v, shape (r, k), from which :func:`bmsvm.models.coefficients` recovers B; ask for it with
+        ``extra_fields=("weights",)``.
+    position
+        The parameters in the sampler's own coordinates.
+    accept_prob, step_size, num_steps
+        Of the block that moves the scores; ``accept_prob`` is 1 for exact draws.
+    memory
+        What the blocks learned in warm-up.
+    problem
+        The prepared data, shared by vectorised chains.
+    n_warmup
+        Number of warm-up sweeps.
+    rng_key
+        Random key of the next sweep.
+    """
+
+    i: jax.Array
+    z: dict[str, jax.Array]
+    position: Position
+    accept_prob: jax.Array
+    step_size: jax.Array
+    num_steps: jax.Array
+    memory: tuple[Any, ...]
+    problem: Problem
+    n_warmup: jax.Array
+    rng_key: jax.Array
+
+    @property
+    def weights(self) -> jax.Array:
+        """Weights v of the current draw, shape (r, k)."""
+        return self.position.weights
+
+
+class BMSVMGibbs(MCMCKernel):
+    """Sampler of the Bayesian multicategory SVM, for ``numpyro.infer.MCMC``.
+
+    Parameters
+    ----------
+    kernel, lengthscale, coupling, likelihood, hyperparameters
+        The model; see :func:`bmsvm.models.prepare`.
+    preset
+        ``"default"``, ``"gibbs"`` or ``"paper"``: see :mod:`bmsvm.inference.presets`.
+    blocks
+        The moves of one sweep, in order, instead of a preset's.
+
+    Examples
+    --------
+    >>> import jax
+    >>> from numpyro.infer import MCMC
+    >>> from bmsvm.datasets import load_wine
+    >>> from bmsvm.inference import BMSVMGibbs
+    >>> X, y = load_wine(return_X_y=True)
+    >>> X = (X - X.mean(0)) / X.std(0)
+    >>> sampler = BMSVMGibbs(lengthscale=3.5)
+    >>> mcmc = MCMC(sampler, num_warmup=50, num_samples=50, progress_bar=False)
+    >>> mcmc.run(jax.random.key(0), X, y)
+    >>> mcmc.get_samples()["scores"].shape
+    (50, 178, 3)
+    """
+
+    sample_field = "z"
+
+    def __init__(
+        self,
+        kernel: KernelFn | str = "gaussian",
+        *,
+        lengthscale: ArrayLike = 1.0,
+        coupling: str = "sum_to_zero",
+        likelihood: str = "hinge",
+        hyperparameters: Hyperparameters = PAPER,
+        preset: str = "default",
+        blocks: Sequence[Block] | None = None,
+    ) -> None:
+        self._settings: dict[str, Any] = {
+            "kernel": kernel,
+            "lengthscale": lengthscale,
+            "coupling": coupling,
+            "likelihood": likelihood,
+            "hyperparameters": hyperparameters,
+        }
+        if blocks is None:
+            blocks = preset_blocks(preset, likelihood)
+        self.blocks = tuple(blocks)
+        self._prepared: tuple[Any, Any, Problem] | None = None
+        self._sample_fn: Callable | None = None  # MCMC asks it whether init has been called
+
+    @property
+    def model(self) -> Callable:
+        """The NumPyro model of the labels given the scores, which ArviZ reads."""
+        return observation_model(self.prepare)
+
+    def prepare(self, X: ArrayLike | Problem, y: ArrayLike | None = None) -> Problem:
+        """Check and factor the data, once for each pair (X, y); a ``Problem`` passes through."""
+        if isinstance(X, Problem):
+            return X
+        if y is None:
+            raise ValueError("y must be given: run(key, X, y), or run(key, problem)")
+        if self._prepared is None or self._prepared[0] is not X or self._prepared[1] is not y:
+            self._prepared = (X, y, prepare(X, y, **self._settings))
+        return self._prepared[2]
+
+    def init(self, rng_key, num_warmup, init_params, model_args, model_kwargs):
+        """Initial state: the scores of section 5, sigma2 and tau drawn from their priors.
+
+        ``init_params`` may hold any of the sites ``scores``, ``noise_variance``, ``precision``.
+        """
+        problem = self.prepare(*model_args, **(model_kwargs or {}))
+        self._sample_fn = self.sample
+
+        def one_chain(key, init_params):
+            key, key_noise, key_precision = jax.random.split(key, 3)
+            given = init_params or {}
+            noise = noise_prior(problem).sample(key_noise)
+            precision = precision_prior(problem).sample(key_precision)
+            scores = given.get("scores", perfect_scores(problem))
+            position = Position(
+                columns=to_columns(scores, problem.labels, problem.coupling),
+                intercept=jnp.zeros(problem.n_columns, scores.dtype),
+                weights=jnp.zeros(
+                    (problem.factor.eigenvalues.shape[0], problem.n_columns), scores.dtype
+                ),
+                noise_variance=given.get("noise_variance", noise),
+                precision=given.get("precision", precision),
+            )
+            memory = tuple(block.init(position, problem) for block in self.blocks)
+            return position, memory, key
+
+        if is_prng_key(rng_key):
+            position, memory, key = one_chain(rng_key, init_params)
+        else:
+            position, memory, key = jax.vmap(one_chain)(rng_key, init_params)
+        return self._state(jnp.zeros((), jnp.int32), position, memory, {}, problem, num_warmup, key)
+
+    def sample(self, state, model_args, model_kwargs):
+        """Run one sweep: every block once, in order."""
+        problem = state.problem
+        phase = Phase(state.i, state.n_warmup)
+
+        def one_chain(key, position, memory):
+            key, *keys = jax.random.split(key, len(self.blocks) + 1)
+            learned, info = [], {}
+            for block, block_key, remembered in zip(self.blocks, keys, memory, strict=True):
+                position, remembered, said = block.step(
+                    block_key, position, remembered, problem, phase
+                )
+                learned.append(remembered)
+                info.update(said)
+            return position, tuple(learned), info, key
+
+        if not is_prng_key(state.rng_key):
+            one_chain = jax.vmap(one_chain)
+        position, memory, info, key = one_chain(state.rng_key, state.position, state.memory)
+        return self._state(state.i + 1, position, memory, info, problem, state.n_warmup, key)
+
+    def _state(self, i, position, memory, info, problem, n_warmup, key) -> BMSVMState:
+        def sites(position):
+            return {
+                "noise_variance": position.noise_variance,
+                "precision": position.precision,
+                "intercept": class_vector(position.intercept, problem.coupling),
+                "_scores": scores_of(position.columns, problem),
+            }
+
+        batch = position.precision.shape
+        ones = jnp.ones(batch, position.precision.dtype)
+        return BMSVMState(
+            i=i,
+            z=sites(position) if not batch else jax.vmap(sites)(position),
+            position=position,
+            accept_prob=info.get("accept_prob", ones),
+            step_size=info.get("step_size", 0 * ones),
+            num_steps=info.get("num_steps", jnp.zeros(batch, jnp.int32)),
+            memory=memory,
+            problem=problem,
+            n_warmup=jnp.asarray(n_warmup, jnp.int32),
+            rng_key=key,
+        )
+
+    def postprocess_fn(self, model_args, model_kwargs):
+        """Give the scores their public name."""
+        return lambda z: {name.lstrip("_"): value for name, value in z.items()}
+
+    def get_diagnostics_str(self, state: BMSVMState) -> str:
+        """Acceptance of the scores, and what the gradient moves do, for the progress bar."""
+        text = f"acc. z {jnp.mean(state.accept_prob):.2f}"
+        if jnp.any(state.num_steps > 0):
+            text = f"{jnp.mean(state.num_steps):.0f} steps of {jnp.mean(state.step_size):.2g}, {text}"
+        return text
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_prepared": None, "_sample_fn": None}
+
+
+def perfect_scores(problem: Problem) -> jax.Array:
+    """Scores of a perfect fit, 1 at the label and -1/(c-1) elsewhere (section 5), shape (n, c)."""
+    own = jax.nn.one_hot(problem.labels, problem.n_classes, dtype=problem.factor.basis.dtype)
+    return (problem.n_classes * own - 1) / (problem.n_classes - 1)

@@ -1,0 +1,198 @@
+"""Covariance functions and the factorisation of their Gram matrix.
+
+A kernel is any callable ``kernel(X1, X2) -> (n1, n2)``; tinygp's kernels are exactly that, so
+they are accepted as they come, sums and products included. The functions below only give the
+ones the paper needs under their usual names. Every Gram matrix is evaluated and factored in
+float64 on the host, whatever precision JAX is set to: the sampler divides by its eigenvalues.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.linalg
+from jax.typing import ArrayLike
+from tinygp import kernels as tinygp_kernels
+from tinygp import transforms
+
+from bmsvm._validation import check_choice
+
+__all__ = [
+    "Factor",
+    "factorize",
+    "gaussian",
+    "gram",
+    "gram_of",
+    "linear",
+    "matern32",
+    "matern52",
+    "polynomial",
+]
+
+KernelFn = Callable[[jax.Array, jax.Array], jax.Array]
+
+RANK_MULTIPLE = 32
+"""Truncated ranks are rounded up to this, so that data sets of one size share one program."""
+
+
+def _stationary(kernel_class: type, lengthscale: ArrayLike) -> KernelFn:
+    """Give a stationary kernel Euclidean distance and a scalar or per-feature lengthscale."""
+    scale = np.asarray(lengthscale, dtype=float)
+    if scale.ndim > 1 or scale.size == 0 or not np.all(np.isfinite(scale) & (scale > 0)):
+        raise ValueError(
+            "lengthscale must be a positive number, or one positive number per feature; "
+            f"got {lengthscale!r}"
+        )
+    if scale.ndim == 0:
+        return kernel_class(scale=float(scale), distance=tinygp_kernels.distance.L2Distance())
+    unit = kernel_class(distance=tinygp_kernels.distance.L2Distance())
+    return transforms.Linear(1.0 / scale, unit)
+
+
+def gaussian(lengthscale: ArrayLike = 1.0) -> KernelFn:
+    """Gaussian kernel ``exp(-|x - x'|^2 / (2 theta^2))``.
+
+    Parameters
+    ----------
+    lengthscale
+        theta: a positive number, or one per feature, shape (p,).
+    """
+    return _stationary(tinygp_kernels.ExpSquared, lengthscale)
+
+
+def matern32(lengthscale: ArrayLike = 1.0) -> KernelFn:
+    """Matern-3/2 kernel ``(1 + a) exp(-a)``, ``a = sqrt(3) |x - x'| / theta``."""
+    return _stationary(tinygp_kernels.Matern32, lengthscale)
+
+
+def matern52(lengthscale: ArrayLike = 1.0) -> KernelFn:
+    """Matern-5/2 kernel ``(1 + a + a^2/3) exp(-a)``, ``a = sqrt(5) |x - x'| / theta``."""
+    return _stationary(tinygp_kernels.Matern52, lengthscale)
+
+
+def linear() -> KernelFn:
+    """Linear kernel ``x . x'``; its Gram matrix has rank p at most."""
+    return tinygp_kernels.DotProduct()
+
+
+def polynomial(degree: int = 2, *, lengthscale: float = 1.0, offset: float = 1.0) -> KernelFn:
+    """Polynomial kernel ``(x . x' / theta^2 + offset^2)^degree``."""
+    if degree < 1:
+        raise ValueError(f"degree must be at least 1; got {degree!r}")
+    return tinygp_kernels.Polynomial(order=degree, scale=lengthscale, sigma=offset)
+
+
+def gram(kernel: KernelFn, X1: ArrayLike, X2: ArrayLike | None = None) -> np.ndarray:
+    """Evaluate a kernel between two sets of rows in float64.
+
+    Parameters
+    ----------
+    kernel
+        Callable ``kernel(X1, X2) -> (n1, n2)``.
+    X1, X2
+        Rows, shapes (n1, p) and (n2, p); ``X2`` defaults to ``X1``.
+
+    Returns
+    -------
+    numpy.ndarray
+        Gram matrix, shape (n1, n2), float64.
+    """
+    with jax.enable_x64(True):
+        left = jnp.asarray(np.asarray(X1, dtype=np.float64))
+        right = left if X2 is None else jnp.asarray(np.asarray(X2, dtype=np.float64))
+        values = np.asarray(kernel(left, right))
+    shape = (left.shape[0], right.shape[0])
+    if values.shape != shape:
+        raise ValueError(
+            f"kernel must return one value per pair of rows, shape {shape}; "
+            f"it returned shape {values.shape}"
+        )
+    return values.astype(np.float64, copy=False)
+
+
+NAMED: dict[str, Callable[[ArrayLike], KernelFn]] = {
+    "gaussian": gaussian,
+    "matern32": matern32,
+    "matern52": matern52,
+    "linear": lambda lengthscale: linear(),
+}
+"""Kernels that can be named by a string, each built from a lengthscale."""
+
+
+def gram_of(kernel: KernelFn | str, rows: np.ndarray, lengthscale: ArrayLike = 1.0) -> np.ndarray:
+    """Gram matrix (n, n) of rows (n, p) under a kernel given by name or as a callable.
+
+    ``"precomputed"`` returns the rows, which are then the Gram matrix itself.
+    """
+    if isinstance(kernel, str):
+        check_choice("kernel", kernel, [*NAMED, "precomputed"])
+        if kernel == "precomputed":
+            return rows
+        kernel = NAMED[kernel](lengthscale)
+    if not callable(kernel):
+        raise ValueError(
+            f"kernel must be a name or a callable kernel(X1, X2) -> (n1, n2); got {kernel!r}"
+        )
+    return gram(kernel, rows)
+
+
+class Factor(NamedTuple):
+    """Truncated eigendecomposition ``K = U diag(lambda) U'`` of a Gram matrix.
+
+    basis
+        U, shape (n, r), orthonormal columns. r is the numerical rank, rounded up.
+    eigenvalues
+        lambda, shape (r,), decreasing; exactly zero past the numerical rank.
+    """
+
+    basis: jax.Array
+    eigenvalues: jax.Array
+
+
+def factorize(gram_matrix: ArrayLike, *, name: str = "kernel") -> Factor:
+    """Factor a Gram matrix once, at its numerical rank (the Moore-Penrose case of section 2.2).
+
+    Parameters
+    ----------
+    gram_matrix
+        Symmetric positive semi-definite matrix, shape (n, n).
+    name
+        What to call it in an error message.
+
+    Returns
+    -------
+    Factor
+        In float64 NumPy arrays: r is the rank rounded up to a multiple of 32 and capped at n.
+    """
+    given = np.asarray(gram_matrix)
+    if given.ndim != 2 or given.shape[0] != given.shape[1]:
+        raise ValueError(f"{name}: the Gram matrix must be square; got shape {given.shape}")
+    if not np.all(np.isfinite(given)):
+        raise ValueError(f"{name}: the Gram matrix has NaN or infinite entries")
+    n = given.shape[0]
+    eps = np.finfo(given.dtype if np.issubdtype(given.dtype, np.floating) else np.float64).eps
+    matrix = given.astype(np.float64)
+    largest = np.abs(matrix).max(initial=0.0)
+    asymmetry = np.abs(matrix - matrix.T).max(initial=0.0)
+    if asymmetry > 100 * eps * max(largest, 1e-300):
+        raise ValueError(
+            f"{name}: the Gram matrix must be symmetric; the largest |K - K'| is {asymmetry:.3g}"
+        )
+    values, vectors = scipy.linalg.eigh((matrix + matrix.T) / 2)
+    values, vectors = values[::-1], vectors[:, ::-1]
+    tolerance = 10 * n * eps * max(abs(values[0]), abs(values[-1]))
+    if values[-1] < -tolerance:
+        raise ValueError(
+            f"{name}: the Gram matrix must be positive semi-definite; "
+            f"its smallest eigenvalue is {values[-1]:.3g}"
+        )
+    if values[0] <= 0:
+        raise ValueError(f"{name}: the Gram matrix is zero; no function can be learned from it")
+    rank = int(np.sum(values > tolerance))
+    kept = min(n, -(-rank // RANK_MULTIPLE) * RANK_MULTIPLE)
+    truncated = np.where(np.arange(kept) < rank, values[:kept], 0.0)
+    return Factor(np.ascontiguousarray(vectors[:, :kept]), truncated)

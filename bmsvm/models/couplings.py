@@ -1,0 +1,64 @@
+"""Two ways to read the hierarchy: which scores are free, and how the classes hang together.
+
+The sampler works on *columns*, an (n, k) matrix of free Gaussian regressions; a coupling says
+how columns and the (n, c) matrix of scores, whose rows sum to zero, turn into each other.
+
+``independent``
+    Eqs. (13)-(19) as printed: k = c, column j observes the rows whose label is not j, and the
+    score of a row's own class is minus the sum of the others (12).
+``sum_to_zero``
+    Eq. (18) with the constraint Z1 = 0 imposed: k = c - 1 contrasts T = Z C, where C'C = I and
+    CC' = H, each observing every row. Z = T C' gives the scores back.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.linalg
+
+__all__ = ["COUPLINGS", "class_vector", "contrast", "n_columns", "to_columns", "to_scores"]
+
+COUPLINGS = ("sum_to_zero", "independent")
+
+
+@functools.cache
+def contrast(n_classes: int) -> np.ndarray:
+    """Orthonormal basis C of the zero-sum subspace, shape (c, c - 1): C'C = I, CC' = H."""
+    return scipy.linalg.helmert(n_classes).T
+
+
+def n_columns(coupling: str, n_classes: int) -> int:
+    """Return the number k of free columns."""
+    return n_classes if coupling == "independent" else n_classes - 1
+
+
+def to_scores(columns: jax.Array, labels: jax.Array, coupling: str) -> jax.Array:
+    """Scores (n, c), rows summing to zero, from columns (n, k)."""
+    if coupling == "sum_to_zero":
+        return columns @ jnp.asarray(contrast(columns.shape[1] + 1).T, columns.dtype)
+    own = labels[:, None] == jnp.arange(columns.shape[1])
+    others = jnp.where(own, 0.0, columns)
+    return jnp.where(own, -others.sum(-1, keepdims=True), others)  # eq. (12)
+
+
+def to_columns(scores: jax.Array, labels: jax.Array, coupling: str) -> jax.Array:
+    """Columns (n, k) from scores (n, c); entries a column does not observe are zero."""
+    n_classes = scores.shape[1]
+    if coupling == "sum_to_zero":
+        return scores @ jnp.asarray(contrast(n_classes), scores.dtype)
+    return jnp.where(labels[:, None] == jnp.arange(n_classes), 0.0, scores)
+
+
+def class_vector(column_values: jax.Array, coupling: str) -> jax.Array:
+    """Per-class values summing to zero, (..., c), from per-column values (..., k): eq. (5).
+
+    This maps b0 to w0 = H b0, B to W = B H, and column functions to class functions.
+    """
+    if coupling == "sum_to_zero":
+        basis = jnp.asarray(contrast(column_values.shape[-1] + 1).T, column_values.dtype)
+        return column_values @ basis
+    return column_values - column_values.mean(-1, keepdims=True)

@@ -1,0 +1,123 @@
+"""The hierarchical model of section 3, written once as a log density.
+
+In words: functions drawn from a Gaussian process, plus an intercept, plus noise, give each row a
+vector of scores that sums to zero; the label depends on the scores alone.
+
+    1/sigma2 ~ Gamma(a_s/2, b_s/2)          noise_variance = sigma2
+    tau      ~ Gamma(a_t/2, b_t/2)          precision      = tau
+    b_j      ~ N(0, sigma2/eta)             intercept      = b,  shape (k,)
+    v_j      ~ N(0, sigma2/tau I_r)         weights        = v,  shape (r, k)
+    f        = 1 b' + Phi v                 Phi Phi' = K
+    t_ij     ~ N(f_ij, sigma2)              columns        = T,  shape (n, k)
+    y_i      ~ likelihood(z_i)              scores Z from T by the coupling
+
+The weights are the paper's B in the coordinates of the factor: B = K^+ Phi v, so that K B = Phi v
+and v'v = B'KB; with a singular K that is the Moore-Penrose reading of (10).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpyro.distributions as dist
+
+from bmsvm.models.couplings import class_vector, to_scores
+from bmsvm.models.likelihoods import LIKELIHOODS
+from bmsvm.models.problem import Problem
+
+__all__ = [
+    "Position",
+    "coefficients",
+    "latent",
+    "log_joint",
+    "log_likelihood",
+    "log_prior",
+    "noise_prior",
+    "precision_prior",
+    "scores_of",
+]
+
+
+class Position(NamedTuple):
+    """A point of the parameter space.
+
+    columns
+        T, shape (n, k); zero where a column does not observe the row.
+    intercept
+        b, shape (k,).
+    weights
+        v, shape (r, k); zero past the rank of K.
+    noise_variance
+        sigma2, scalar.
+    precision
+        tau, scalar.
+    """
+
+    columns: jax.Array
+    intercept: jax.Array
+    weights: jax.Array
+    noise_variance: jax.Array
+    precision: jax.Array
+
+
+def noise_prior(problem: Problem) -> dist.Distribution:
+    """Prior of sigma2, eq. (16)."""
+    return dist.InverseGamma(problem.hyper.noise_shape / 2, problem.hyper.noise_rate / 2)
+
+
+def precision_prior(problem: Problem) -> dist.Distribution:
+    """Prior of tau, eq. (17)."""
+    return dist.Gamma(problem.hyper.precision_shape / 2, problem.hyper.precision_rate / 2)
+
+
+def scores_of(columns: jax.Array, problem: Problem) -> jax.Array:
+    """Scores Z, shape (n, c), of columns T, shape (n, k)."""
+    return to_scores(columns, problem.labels, problem.coupling)
+
+
+def latent(intercept: jax.Array, weights: jax.Array, problem: Problem) -> jax.Array:
+    """Column functions at the rows, ``1 b' + Phi v``, shape (n, k): eqs. (13) and (18)."""
+    basis, eigenvalues = problem.factor
+    return intercept + basis @ (jnp.sqrt(eigenvalues)[:, None] * weights)
+
+
+def coefficients(weights: jax.Array, problem: Problem) -> jax.Array:
+    """Representer coefficients W = B H of eq. (5), shape (n, c), from weights v, shape (r, k).
+
+    Both couplings: B = K^+ Phi v, then the columns are turned into classes.
+    """
+    basis, eigenvalues = problem.factor
+    inverse_root = jnp.where(eigenvalues > 0, jax.lax.rsqrt(jnp.maximum(eigenvalues, 1e-300)), 0.0)
+    return class_vector(basis @ (inverse_root[:, None] * weights), problem.coupling)
+
+
+def log_likelihood(columns: jax.Array, problem: Problem) -> jax.Array:
+    """Log likelihood of each row given its scores, shape (n,)."""
+    return LIKELIHOODS[problem.likelihood](scores_of(columns, problem), problem.labels)
+
+
+def log_prior(position: Position, problem: Problem) -> jax.Array:
+    """Log density of everything but the labels, normalised; eqs. (13)-(17)."""
+    scale = jnp.sqrt(position.noise_variance)
+    observed = problem.design.mask.reshape(-1, problem.n_rows).T  # (n, g): g is 1 or k
+    in_rank = problem.factor.eigenvalues[:, None] > 0
+    residual = dist.Normal(latent(position.intercept, position.weights, problem), scale)
+    weights = dist.Normal(0.0, scale / jnp.sqrt(position.precision)).log_prob(position.weights)
+    intercept = dist.Normal(0.0, scale / jnp.sqrt(problem.hyper.intercept_precision))
+    return (
+        jnp.sum(jnp.where(observed > 0, residual.log_prob(position.columns), 0.0))
+        + jnp.sum(intercept.log_prob(position.intercept))
+        + jnp.sum(jnp.where(in_rank, weights, 0.0))
+        + noise_prior(problem).log_prob(position.noise_variance)
+        + precision_prior(problem).log_prob(position.precision)
+    )
+
+
+def log_joint(position: Position, problem: Problem) -> jax.Array:
+    """Log of p(y, T, b, v, sigma2, tau), with respect to (T, b, v, sigma2, tau).
+
+    Under ``hinge`` the factor p(y | T) is the pseudo-likelihood (11), normalised in no sense.
+    """
+    return log_prior(position, problem) + jnp.sum(log_likelihood(position.columns, problem))

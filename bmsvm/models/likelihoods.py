@@ -1,0 +1,63 @@
+"""How a row of scores speaks about its label: log p(y | z), one number a row.
+
+Scores of a row sum to zero over the classes, and d = 1/(c - 1) is the margin offset: a perfect
+row has 1 at its own class and -d elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+
+__all__ = ["LIKELIHOODS", "hinge", "margin_offset", "normalized"]
+
+
+def margin_offset(n_classes: int) -> float:
+    """Margin offset d = 1/(c - 1)."""
+    return 1.0 / (n_classes - 1)
+
+
+def _excess(scores: jax.Array, labels: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """``(z + d)_+`` for every class, shape (n, c), and for each row's own class, shape (n,)."""
+    n_classes = scores.shape[-1]
+    excess = jax.nn.relu(scores + margin_offset(n_classes))
+    own = labels[:, None] == jnp.arange(n_classes)
+    return excess, jnp.sum(jnp.where(own, excess, 0.0), axis=-1)
+
+
+def hinge(scores: jax.Array, labels: jax.Array) -> jax.Array:
+    """MSVM pseudo-likelihood ``-sum_{j != y} (z_j + d)_+``, eqs. (6) and (11).
+
+    It is not normalised over the classes; section 2.2 moves the constant into the prior.
+
+    Parameters
+    ----------
+    scores
+        Latent scores, shape (n, c).
+    labels
+        Class indices, shape (n,).
+
+    Returns
+    -------
+    jax.Array
+        Log pseudo-likelihood of each row, shape (n,).
+    """
+    excess, own = _excess(scores, labels)
+    return own - excess.sum(-1)
+
+
+def normalized(scores: jax.Array, labels: jax.Array) -> jax.Array:
+    """Normalised likelihood ``log softmax_j((z_j + d)_+)`` at the label, eq. (21).
+
+    Shapes as in :func:`hinge`.
+    """
+    excess, own = _excess(scores, labels)
+    return own - jax.nn.logsumexp(excess, axis=-1)
+
+
+LIKELIHOODS: dict[str, Callable[[jax.Array, jax.Array], jax.Array]] = {
+    "hinge": hinge,
+    "normalized": normalized,
+}

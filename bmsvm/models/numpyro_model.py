@@ -1,0 +1,120 @@
+"""The hierarchy as a NumPyro model, built from the same functions as everything else.
+
+Everything Gaussian is a standard normal site pushed through the model's own maps, so that NUTS
+sees a whitened density; what a user wants to read are deterministic sites.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpyro
+import numpyro.distributions as dist
+from numpyro.distributions import constraints
+from numpyro.handlers import seed
+
+from bmsvm.models.conditionals import colour
+from bmsvm.models.couplings import class_vector
+from bmsvm.models.hierarchy import latent, noise_prior, precision_prior, scores_of
+from bmsvm.models.likelihoods import LIKELIHOODS, normalized
+from bmsvm.models.problem import Problem
+
+__all__ = ["Labels", "hierarchical_model", "observation_model"]
+
+
+class Labels(dist.Distribution):
+    """Distribution of the labels given the scores.
+
+    Under ``hinge`` the log density is the pseudo-likelihood (11), a factor that does not sum to
+    one over the classes; draws are always from the class probabilities (21).
+
+    Parameters
+    ----------
+    scores
+        Z, shape (n, c).
+    likelihood
+        A name from :data:`bmsvm.models.likelihoods.LIKELIHOODS`.
+    """
+
+    arg_constraints = {"scores": constraints.real_matrix}
+    pytree_data_fields = ("scores",)
+    pytree_aux_fields = ("likelihood",)
+
+    def __init__(self, scores: jax.Array, likelihood: str, *, validate_args: bool | None = None):
+        self.scores = scores
+        self.likelihood = likelihood
+        super().__init__(batch_shape=scores.shape[:-1], validate_args=validate_args)
+
+    @constraints.dependent_property
+    def support(self):
+        """Class indices."""
+        return constraints.integer_interval(0, self.scores.shape[-1] - 1)
+
+    def log_prob(self, value: jax.Array) -> jax.Array:
+        """Log (pseudo-)likelihood of each row, shape (n,)."""
+        return LIKELIHOODS[self.likelihood](self.scores, value)
+
+    def sample(self, key: jax.Array, sample_shape: tuple[int, ...] = ()) -> jax.Array:
+        """Labels drawn from (21), shape ``sample_shape + (n,)``."""
+        n, n_classes = self.scores.shape
+        classes = jnp.broadcast_to(jnp.arange(n_classes), (n, n_classes)).T
+        logits = jax.vmap(lambda label: normalized(self.scores, label))(classes).T
+        return jax.random.categorical(key, logits, shape=(*sample_shape, n))
+
+
+def hierarchical_model(problem: Problem, *, integrate_weights: bool = True) -> None:
+    """Run the model of section 3 as a NumPyro program.
+
+    Sites: ``noise_variance``, ``precision``, whitened Gaussians, the deterministic ``intercept``
+    (class) and ``scores`` (row, class), and the observed ``y`` (row).
+
+    Parameters
+    ----------
+    problem
+        Prepared data.
+    integrate_weights
+        Whether the weights are integrated out, which is the density that the default sampler
+        and the benchmarks use. If not, there are deterministic sites ``weights`` (r, k) and
+        ``latent``, the class functions at the rows (row, class), too.
+    """
+    n, k = problem.n_rows, problem.n_columns
+    noise_variance = numpyro.sample("noise_variance", noise_prior(problem))
+    precision = numpyro.sample("precision", precision_prior(problem))
+    scale = jnp.sqrt(noise_variance)
+
+    def white(name, *shape):
+        return numpyro.sample(name, dist.Normal().expand(shape).to_event(len(shape)))
+
+    intercept = scale * white("white_intercept", k) / jnp.sqrt(problem.hyper.intercept_precision)
+    if integrate_weights:
+        columns = intercept + scale * colour(white("white_columns", n, k), precision, problem)
+    else:
+        rank = problem.factor.eigenvalues.shape[0]
+        weights = scale / jnp.sqrt(precision) * white("white_weights", rank, k)
+        numpyro.deterministic("weights", weights)
+        functions = latent(intercept, weights, problem)
+        columns = functions + scale * white("white_noise", n, k)
+    rows = numpyro.plate("row", n, dim=-2)
+    with numpyro.plate("class", problem.n_classes, dim=-1):
+        numpyro.deterministic("intercept", class_vector(intercept, problem.coupling))
+        with rows:
+            if not integrate_weights:
+                numpyro.deterministic("latent", class_vector(functions, problem.coupling))
+            scores = numpyro.deterministic("scores", scores_of(columns, problem))
+    with numpyro.plate("row", n, dim=-1):
+        numpyro.sample("y", Labels(scores, problem.likelihood), obs=problem.labels)
+
+
+def observation_model(prepare: Callable[..., Problem]) -> Callable[..., None]:
+    """Model of data ``(X, y)`` in which ArviZ finds the labels, their dims and likelihood.
+
+    The whitened sites that a draw of the Gibbs sampler does not hold are seeded; they do not
+    matter once ``scores`` is given.
+    """
+
+    def model(*args, **kwargs):
+        hierarchical_model(prepare(*args, **kwargs))
+
+    return seed(model, rng_seed=0)

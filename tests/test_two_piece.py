@@ -1,0 +1,287 @@
+"""The hinge-tilted normal against quadrature of its density as it is defined."""
+
+import contextlib
+import functools
+import itertools
+from typing import Any, NamedTuple
+
+import hypothesis.strategies as st
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from scipy.special import erfcx
+
+from bmsvm.models import two_piece
+
+MEANS = [-40.0, -8.0, -3.0, 0.0, 3.0, 8.0, 40.0]  # in units of the scale
+SCALES = [1e-3, 0.03, 1.0, 30.0, 1e3]
+OFFSETS = [1.0, 0.2]
+GRID = [(m * s, s, d) for m, s, d in itertools.product(MEANS, SCALES, OFFSETS)]
+# a = 0, s and s/2, where the formulas change hands
+SEAMS = [(a * s - 1.0, s, 1.0) for s in SCALES for a in (0.0, s, 0.5 * s) if a <= 40]
+DTYPES = [np.float32, np.float64]
+
+DRAWS = 100_000
+FALSE_ALARM = 1e-4
+CELLS = 2000
+NODES, WEIGHTS = np.polynomial.legendre.leggauss(8)
+
+
+def precision(dtype: Any) -> contextlib.AbstractContextManager[Any]:
+    """Let JAX use float64, for the extent of a test that needs it."""
+    if dtype == np.float32:
+        return contextlib.nullcontext()
+    if hasattr(jax, "enable_x64"):
+        return jax.enable_x64(True)
+    return jax.experimental.enable_x64()
+
+
+def log_kernel(z: Any, m: float, s: float, d: float) -> Any:
+    """Unnormalised log density, word for word."""
+    return -0.5 * ((z - m) / s) ** 2 - np.maximum(z + d, 0.0)
+
+
+class Reference(NamedTuple):
+    """Quadrature of the density: nodes with their probabilities, and the CDF at cell edges."""
+
+    nodes: np.ndarray
+    probabilities: np.ndarray
+    edges: np.ndarray
+    cdf: np.ndarray
+    log_constant: float
+
+
+@functools.cache
+def reference(m: float, s: float, d: float) -> Reference:
+    """Integrate exp(log_kernel) by Gauss-Legendre on cells that resolve both sides of the kink.
+
+    The density is log-concave: its mode is found by ternary search, and the cells reach to where
+    it has fallen by 60 nats on each side.
+    """
+    left, right = min(m, -d) - s * s - 10 * s, max(m, -d) + 10 * s
+    for _ in range(300):
+        one, two = left + (right - left) / 3, right - (right - left) / 3
+        if log_kernel(one, m, s, d) < log_kernel(two, m, s, d):
+            left = one
+        else:
+            right = two
+    mode = 0.5 * (left + right)
+    top = log_kernel(mode, m, s, d)
+
+    def end(sign: float) -> float:
+        near, far = 0.0, s * 1e-9
+        while log_kernel(mode + sign * far, m, s, d) > top - 60:
+            near, far = far, 2 * far
+        for _ in range(60):
+            middle = 0.5 * (near + far)
+            fallen = log_kernel(mode + sign * middle, m, s, d) < top - 60
+            near, far = (near, middle) if fallen else (middle, far)
+        return mode + sign * far
+
+    low, high = end(-1.0), end(1.0)
+    marks = sorted([low, high, mode, min(max(-d, low), high)])  # empty cells do no harm
+    edges = np.concatenate(
+        [np.linspace(x, y, CELLS, endpoint=False) for x, y in itertools.pairwise(marks)] + [[high]]
+    )
+    half = 0.5 * np.diff(edges)[:, None]
+    nodes = edges[:-1, None] + half * (1 + NODES)
+    mass = half * WEIGHTS * np.exp(log_kernel(nodes, m, s, d) - top)
+    total = mass.sum()
+    cdf = np.concatenate([[0.0], np.cumsum(mass.sum(axis=1))]) / total
+    return Reference(nodes, mass / total, edges, cdf, float(top + np.log(total)))
+
+
+def rounded(dtype: Any, *values: float) -> tuple[float, ...]:
+    """Give the values that the dtype can hold."""
+    return tuple(float(dtype(value)) for value in values)
+
+
+def arrays(dtype: Any, *values: Any) -> tuple[jax.Array, ...]:
+    return tuple(jnp.asarray(np.asarray(value, dtype)) for value in values)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("case", range(len(GRID)))
+def test_draws_follow_the_density(case, dtype):
+    """Kolmogorov-Smirnov distance of fixed draws, within the Dvoretzky-Kiefer-Wolfowitz bound.
+
+    Massart's bound P(D > e) <= 2 exp(-2 n e^2) holds at every n, and e is set so that correct
+    code fails anywhere in the 140 comparisons with probability at most 1e-4 (Bonferroni), over
+    the choice of seeds.
+
+    A draw z is a point of the continuous distribution rounded to the dtype, after arithmetic on
+    numbers as large as m, d and z. Its probability is therefore only known to lie between
+    F(z - r) and F(z + r), with r two spacings of the dtype at the largest of the three, and the
+    distance is taken to the nearer end. The reference uses m, s and d as rounded to the dtype.
+    """
+    m, s, d = rounded(dtype, *GRID[case])
+    with precision(dtype):
+        key = jax.random.key(case + 1000 * DTYPES.index(dtype))
+        draws = two_piece.draw(key, *arrays(dtype, np.full(DRAWS, m), s, d))
+        assert draws.dtype == dtype
+    z = np.sort(np.asarray(draws, np.float64))
+    assert np.all(np.isfinite(z))
+
+    largest = np.maximum(np.abs(z), max(abs(m), abs(d)))
+    r = 2 * np.spacing(largest.astype(dtype)).astype(np.float64)
+    ref = reference(m, s, d)
+    ranks = np.arange(DRAWS + 1) / DRAWS
+    above = ranks[1:] - np.interp(z + r, ref.edges, ref.cdf)
+    below = np.interp(z - r, ref.edges, ref.cdf) - ranks[:-1]
+    distance = max(above.max(), below.max())
+    comparisons = len(GRID) * len(DTYPES)
+    assert distance < np.sqrt(np.log(2 * comparisons / FALSE_ALARM) / (2 * DRAWS))
+
+
+@pytest.mark.parametrize(("m", "s", "d"), GRID + SEAMS)
+def test_log_density_is_the_normalised_kernel(m, s, d):
+    ref = reference(m, s, d)
+    with precision(np.float64):
+        log_density = two_piece.log_density(*arrays(np.float64, ref.nodes, m, s, d))
+        log_normalizer = float(two_piece.log_normalizer(*arrays(np.float64, m, s, d)))
+        assert log_density.dtype == np.float64
+    log_density = np.asarray(log_density)
+    gap = log_density - log_kernel(ref.nodes, m, s, d) + ref.log_constant
+    assert np.abs(gap).max() < 1e-10
+
+    half = 0.5 * np.diff(ref.edges)[:, None]
+    assert np.sum(half * WEIGHTS * np.exp(log_density)) == pytest.approx(1, abs=1e-10)
+    expected = ref.log_constant - np.log(s) - 0.5 * np.log(2 * np.pi)
+    assert log_normalizer == pytest.approx(expected, rel=1e-12, abs=1e-12)
+
+
+@pytest.mark.parametrize(("m", "s", "d"), GRID + SEAMS)
+def test_float32_densities_agree_with_float64(m, s, d):
+    m, s, d = rounded(np.float32, m, s, d)
+    ref = reference(m, s, d)
+    inside = ref.nodes.ravel()[::200].astype(np.float32)
+    found = {}
+    for dtype in DTYPES:
+        with precision(dtype):
+            density = two_piece.log_density(*arrays(dtype, inside, m, s, d))
+            constant = two_piece.log_normalizer(*arrays(dtype, m, s, d))
+            assert density.dtype == constant.dtype == dtype
+        found[dtype] = np.asarray(density, np.float64), float(constant)
+    # z, m and d are exact; (z + d)/s and (m + d)/s are rounded, to eps/s relative to z, m or d
+    slope = np.abs((inside - m) / s) + s
+    shift = 1.2e-7 * np.maximum(np.abs(inside), max(abs(m), abs(d))) / s
+    scale = 1 + np.abs(found[np.float64][0])
+    error = np.abs(found[np.float32][0] - found[np.float64][0])
+    assert np.all(error < 3e-6 * scale + 4 * slope * shift)
+    assert found[np.float32][1] == pytest.approx(found[np.float64][1], rel=1e-6, abs=1e-6)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_the_tail_quantile_is_exact(dtype):
+    """Mills ratio and tail inversion against SciPy, far beyond what samples can tell."""
+    eps = np.finfo(dtype).eps
+    t = np.concatenate([[0.0], np.logspace(-4, 4, 300)]).astype(dtype)
+    e = np.concatenate([[0.0], np.logspace(-8, np.log10(38), 300)]).astype(dtype)[:, None]
+    with precision(dtype):
+        mills = np.asarray(two_piece._mills(jnp.asarray(t)))
+        y = np.asarray(two_piece._excess(*arrays(dtype, t, mills, e)))
+        assert mills.dtype == y.dtype == dtype
+    t, e, mills, y = (value.astype(np.float64) for value in (t, e, mills, y))
+    exact = np.sqrt(np.pi / 2) * erfcx(t / np.sqrt(2))
+    assert np.abs(mills / exact - 1).max() < 8 * eps
+    ratio = erfcx((t + y) / np.sqrt(2)) / erfcx(t / np.sqrt(2))
+    found = y * (t + y / 2) - np.log(ratio)
+    assert np.all(np.abs(found - e) < 16 * eps * (1 + e))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_extreme_uniforms_give_finite_ordered_draws(dtype, monkeypatch):
+    """A draw is a monotone function of its uniform that changes sides exactly at the kink."""
+    eps = float(np.finfo(dtype).eps)
+    m, s, d = (np.array(column, dtype)[:, None] for column in zip(*GRID, *SEAMS, strict=True))
+    with precision(dtype):
+        sides = jax.jit(two_piece._sides)(*arrays(dtype, m, s, d))
+        kink = np.asarray(sides.mass_high / (sides.mass_low + sides.mass_high), np.float64)
+        ends = np.logspace(np.log10(eps / 256), -0.31, 200)
+        u = np.concatenate([ends, 1 - ends[ends > eps / 2], [0.5, 1 - eps / 2]])
+        u = np.hstack([np.broadcast_to(u, (len(m), len(u))), kink * (1 + np.arange(-9, 10) * eps)])
+        u = np.sort(np.clip(u.astype(dtype), eps / 256, 1 - eps / 2), axis=1)
+        monkeypatch.setattr(two_piece, "_uniform", lambda *_: arrays(dtype, u, 1 - u))
+        z = np.asarray(jax.jit(two_piece.draw.__wrapped__)(None, *arrays(dtype, m, s, d)))
+        flipped = np.asarray(sides.flipped)
+        assert z.shape == u.shape
+        assert np.all(np.isfinite(z))
+    steps = np.diff(np.where(flipped, z, -z).astype(np.float64), axis=1)
+    size = np.abs(z).max(axis=1, keepdims=True) + np.abs(m) + np.abs(d) + s
+    assert np.all(steps > -16 * eps * size)
+    on_light_side = np.where(flipped, z <= -d, z >= -d)
+    on_heavy_side = np.where(flipped, z >= -d, z <= -d)
+    assert np.all(on_light_side[u < kink * (1 - 4 * eps)])
+    assert np.all(on_heavy_side[u > kink * (1 + 4 * eps)])
+
+
+GRADIENTS = jax.jit(
+    jax.grad(lambda *args: two_piece.log_normalizer(*args).sum(), argnums=(0, 1, 2))
+)
+
+WIDTH = 8
+DIMENSIONLESS = st.lists(st.floats(-40, 40), min_size=WIDTH, max_size=WIDTH)
+DECADES = st.lists(st.floats(-3, 3), min_size=WIDTH, max_size=WIDTH)
+SHIFTS = st.lists(st.floats(-10, 10), min_size=WIDTH, max_size=WIDTH)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(a=DIMENSIONLESS, decade=DECADES, d=SHIFTS, seed=st.integers(0, 2**31 - 1))
+def test_everything_is_finite(dtype, a, decade, d, seed):
+    scale = 10.0 ** np.array(decade)
+    with precision(dtype):
+        m, s, d = arrays(dtype, np.array(a) * scale - np.array(d), scale, d)
+        key = jax.random.key(seed)
+        z = two_piece.draw(key, m, s, d)
+        log_density = two_piece.log_density(z, m, s, d)
+        log_normalizer = two_piece.log_normalizer(m, s, d)
+        gradients = GRADIENTS(m, s, d)
+        for value in (z, log_density, log_normalizer, *gradients):
+            assert value.shape == (WIDTH,)
+            assert value.dtype == dtype
+            assert np.all(np.isfinite(value))
+        assert np.all(log_normalizer <= 0)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_jit_vmap_and_broadcasting(dtype):
+    with precision(dtype):
+        m, s, d = arrays(dtype, [-3.0, 0.0, 50.0], [[0.1], [1.0], [7.0], [300.0]], 0.2)
+        key = jax.random.key(5)
+        z = two_piece.draw(key, m, s, d)
+        assert z.shape == (4, 3)
+        assert z.dtype == dtype
+        tolerance = {"rtol": 32 * np.finfo(dtype).eps, "atol": 32 * np.finfo(dtype).eps}
+        np.testing.assert_allclose(jax.jit(two_piece.draw)(key, m, s, d), z, **tolerance)
+
+        keys = jax.random.split(key, 4)
+        together = jax.vmap(two_piece.draw, in_axes=(0, None, 0, None))(keys, m, s, d)
+        alone = [two_piece.draw(k, m, row, d) for k, row in zip(keys, s, strict=True)]
+        np.testing.assert_allclose(together, np.stack(alone), **tolerance)
+
+        full = two_piece.log_density(z, m, s, d)
+        over_columns = jax.vmap(two_piece.log_density, in_axes=(1, 0, None, None), out_axes=1)
+        np.testing.assert_allclose(over_columns(z, m, s[:, 0], d), full, **tolerance)
+        over_rows = jax.vmap(two_piece.log_normalizer, in_axes=(None, 0, None))
+        np.testing.assert_allclose(
+            over_rows(m, s[:, 0], d), two_piece.log_normalizer(m, s, d), **tolerance
+        )
+        assert two_piece.draw(key, m, 1.0, 1).dtype == dtype
+        assert two_piece.log_density(z, 0, 1.0, 1).dtype == dtype
+
+
+@pytest.mark.parametrize(("m", "s", "d"), GRID + SEAMS)
+def test_gradient_of_log_normalizer(m, s, d):
+    """It is the mean of the gradient of log N(z | m, s^2), or of -(z + d)_+, under the density."""
+    ref = reference(m, s, d)
+    with precision(np.float64):
+        found = [float(value) for value in GRADIENTS(*arrays(np.float64, m, s, d))]
+    past = np.sum(ref.probabilities[ref.nodes > -d])
+    square = np.sum(ref.probabilities * (((ref.nodes - m) / s) ** 2 - 1))
+    size = np.sum(ref.probabilities * (((ref.nodes - m) / s) ** 2 + 1))
+    assert found[0] == pytest.approx(-past, abs=1e-11)
+    assert found[2] == pytest.approx(-past, abs=1e-11)
+    assert found[1] * s == pytest.approx(square, abs=1e-10 * size)
