@@ -224,7 +224,9 @@ class BMSVMGibbs(MCMCKernel):
         """Acceptance of the scores, and what the gradient moves do, for the progress bar."""
         text = f"acc. z {jnp.mean(state.accept_prob):.2f}"
         if jnp.any(state.num_steps > 0):
-            text = f"{jnp.mean(state.num_steps):.0f} steps of {jnp.mean(state.step_size):.2g}, {text}"
+            text = (
+                f"{jnp.mean(state.num_steps):.0f} steps of {jnp.mean(state.step_size):.2g}, {text}"
+            )
         return text
 
     def __getstate__(self) -> dict[str, Any]:
