@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Any
 
 import numpy as np
+import scipy.sparse
 from jax.typing import ArrayLike
 
 __all__ = ["check_choice", "check_positive", "check_rows_and_labels"]
@@ -12,7 +14,7 @@ __all__ = ["check_choice", "check_positive", "check_rows_and_labels"]
 
 def check_choice(name: str, value: object, choices: Collection[str]) -> None:
     """Raise ``ValueError`` unless ``value`` is one of ``choices``."""
-    if value not in choices:
+    if not isinstance(value, str) or value not in choices:
         listed = ", ".join(repr(choice) for choice in choices)
         raise ValueError(f"{name} must be one of {listed}; got {value!r}")
 
@@ -24,17 +26,46 @@ def check_positive(name: str, value: float) -> None:
         raise ValueError(f"{name} must be a positive finite number; got {value!r}")
 
 
-def _as_matrix(name: str, value: ArrayLike) -> np.ndarray:
+def _number(value: Any) -> bool:
+    """Whether a cell of an object array, a spreadsheet's say, is a real number."""
+    if isinstance(value, str | bytes):
+        return False
+    try:
+        float(value)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def _as_matrix(name: str, value: Any) -> np.ndarray:
+    if scipy.sparse.issparse(value):
+        raise ValueError(
+            f"{name} must be a dense matrix; got a sparse {type(value).__name__} "
+            f"of shape {value.shape}: pass {name}.toarray()"
+        )
     try:
         matrix = np.asarray(value)
-        if not np.issubdtype(matrix.dtype, np.floating):
-            matrix = matrix.astype(np.float64)
-    except (TypeError, ValueError) as error:
+    except ValueError as error:
         raise ValueError(f"{name} must be a matrix of numbers; {error}") from None
     if matrix.ndim != 2:
-        raise ValueError(f"{name} must have two dimensions (rows, features); got {matrix.ndim}")
+        raise ValueError(
+            f"{name} must have two dimensions (rows, features); got shape {matrix.shape}"
+        )
     if matrix.shape[1] < 1:
         raise ValueError(f"{name} must have at least one feature; got shape {matrix.shape}")
+    if matrix.dtype.kind == "O":
+        for (row, column), cell in np.ndenumerate(matrix):
+            if not _number(cell):
+                raise ValueError(
+                    f"{name} must be a matrix of numbers; got {name}[{row}, {column}] = {cell!r}"
+                )
+    elif matrix.dtype.kind not in "fiub":
+        first = f", {name}[0, 0] = {matrix[0, 0]!r}" if matrix.size else ""
+        raise ValueError(
+            f"{name} must be a matrix of real numbers; got dtype {matrix.dtype}{first}"
+        )
+    if matrix.dtype.kind != "f":
+        matrix = matrix.astype(np.float64)
     bad = np.argwhere(~np.isfinite(matrix))
     if len(bad):
         row, column = bad[0]
@@ -43,6 +74,39 @@ def _as_matrix(name: str, value: ArrayLike) -> np.ndarray:
             f"{name}[{row}, {column}] = {matrix[row, column]}"
         )
     return matrix
+
+
+def _as_labels(y: ArrayLike) -> np.ndarray:
+    """Labels as an array of one dimension, without missing values and of one type."""
+    try:
+        labels = np.asarray(y)
+    except ValueError as error:
+        raise ValueError(f"y must be a sequence of labels; {error}") from None
+    if labels.ndim != 1:
+        raise ValueError(f"y must have one dimension, one label a row; got shape {labels.shape}")
+    given = labels
+    if labels.dtype.kind in "USO":
+        # NumPy writes the numbers of a mixed list as strings: look at the labels as they came.
+        given = np.asarray(y, dtype=object)
+        kinds: dict[Any, int] = {}
+        for row, label in enumerate(given):
+            kind = str if isinstance(label, str) else bytes if isinstance(label, bytes) else float
+            if not isinstance(label, str | bytes | int | float | np.number | np.bool_):
+                kind = type(label)
+            kinds.setdefault(kind, row)
+        if len(kinds) > 1:
+            one, other = list(kinds.values())[:2]
+            raise ValueError(
+                "y must have labels of one type; "
+                f"got y[{one}] = {given[one]!r} and y[{other}] = {given[other]!r}"
+            )
+    for row, label in enumerate(given):
+        missing = label is None or (
+            isinstance(label, float | np.inexact) and not bool(np.isfinite(label))
+        )
+        if missing or (isinstance(label, np.datetime64 | np.timedelta64) and np.isnat(label)):
+            raise ValueError(f"y must not have missing or infinite labels; got y[{row}] = {label}")
+    return labels
 
 
 def check_rows_and_labels(
@@ -56,9 +120,7 @@ def check_rows_and_labels(
         Rows (n, p) as floats, the sorted classes (c,), and the class index of each row (n,).
     """
     rows = _as_matrix("X", X)
-    labels = np.asarray(y)
-    if labels.ndim != 1:
-        raise ValueError(f"y must have one dimension, one label a row; got shape {labels.shape}")
+    labels = _as_labels(y)
     n = rows.shape[0]
     if labels.shape[0] != n:
         raise ValueError(
@@ -70,12 +132,12 @@ def check_rows_and_labels(
         raise ValueError(
             f'X must be the square Gram matrix with kernel="precomputed"; got shape {rows.shape}'
         )
-    if np.issubdtype(labels.dtype, np.floating) and not np.all(np.isfinite(labels)):
-        raise ValueError("y must not have NaN or infinite labels")
     try:
         classes, indices = np.unique(labels, return_inverse=True)
     except TypeError:
-        raise ValueError("y must have labels of one type that can be sorted") from None
+        raise ValueError(
+            f"y must have labels that can be sorted; got y[0] = {labels[0]!r}"
+        ) from None
     if len(classes) < 2:
         raise ValueError(f"y must have at least 2 classes; got one, {classes[0]!r}")
     return rows, classes, indices

@@ -9,7 +9,7 @@ float64 on the host, whatever precision JAX is set to: the sampler divides by it
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +19,7 @@ from jax.typing import ArrayLike
 from tinygp import kernels as tinygp_kernels
 from tinygp import transforms
 
-from bmsvm._validation import check_choice
+from bmsvm._validation import check_choice, check_positive
 
 __all__ = [
     "Factor",
@@ -39,18 +39,33 @@ RANK_MULTIPLE = 32
 """Truncated ranks are rounded up to this, so that data sets of one size share one program."""
 
 
-def _stationary(kernel_class: type, lengthscale: ArrayLike) -> KernelFn:
-    """Give a stationary kernel Euclidean distance and a scalar or per-feature lengthscale."""
-    scale = np.asarray(lengthscale, dtype=float)
-    if scale.ndim > 1 or scale.size == 0 or not np.all(np.isfinite(scale) & (scale > 0)):
+def _check_lengthscale(lengthscale: ArrayLike, n_features: int | None = None) -> np.ndarray:
+    """Return theta as a float64 array, shape () or (p,), or raise ``ValueError``."""
+    try:
+        scale = np.asarray(lengthscale)
+        good = scale.dtype.kind in "fiu" and scale.ndim <= 1 and scale.size > 0
+        good = good and bool(np.all(np.isfinite(scale) & (scale > 0)))
+    except (TypeError, ValueError):
+        good = False
+    if good and n_features is not None:
+        good = scale.ndim == 0 or scale.size in (1, n_features)
+    if not good:
+        features = "feature" if n_features is None else f"feature, of which X has {n_features}"
         raise ValueError(
-            "lengthscale must be a positive number, or one positive number per feature; "
+            f"lengthscale must be a positive number, or one positive number per {features}; "
             f"got {lengthscale!r}"
         )
+    return scale.astype(np.float64)
+
+
+def _stationary(kernel_class: type, lengthscale: ArrayLike) -> KernelFn:
+    """Give a stationary kernel Euclidean distance and a scalar or per-feature lengthscale."""
+    scale = _check_lengthscale(lengthscale)
     if scale.ndim == 0:
         return kernel_class(scale=float(scale), distance=tinygp_kernels.distance.L2Distance())
     unit = kernel_class(distance=tinygp_kernels.distance.L2Distance())
-    return transforms.Linear(1.0 / scale, unit)
+    # A NumPy array, so that it stays float64 whatever precision JAX is set to.
+    return transforms.Linear(cast(jax.Array, 1.0 / scale), unit)
 
 
 def gaussian(lengthscale: ArrayLike = 1.0) -> KernelFn:
@@ -81,8 +96,11 @@ def linear() -> KernelFn:
 
 def polynomial(degree: int = 2, *, lengthscale: float = 1.0, offset: float = 1.0) -> KernelFn:
     """Polynomial kernel ``(x . x' / theta^2 + offset^2)^degree``."""
-    if degree < 1:
-        raise ValueError(f"degree must be at least 1; got {degree!r}")
+    if not isinstance(degree, int | np.integer) or degree < 1:
+        raise ValueError(f"degree must be an integer, at least 1; got {degree!r}")
+    check_positive("lengthscale", lengthscale)
+    if not isinstance(offset, int | float | np.number) or not np.isfinite(offset):
+        raise ValueError(f"offset must be a finite number; got {offset!r}")
     return tinygp_kernels.Polynomial(order=degree, scale=lengthscale, sigma=offset)
 
 
@@ -132,6 +150,8 @@ def gram_of(kernel: KernelFn | str, rows: np.ndarray, lengthscale: ArrayLike = 1
         check_choice("kernel", kernel, [*NAMED, "precomputed"])
         if kernel == "precomputed":
             return rows
+        if kernel != "linear":
+            _check_lengthscale(lengthscale, rows.shape[1])
         kernel = NAMED[kernel](lengthscale)
     if not callable(kernel):
         raise ValueError(
@@ -172,9 +192,15 @@ def factorize(gram_matrix: ArrayLike, *, name: str = "kernel") -> Factor:
     if given.ndim != 2 or given.shape[0] != given.shape[1]:
         raise ValueError(f"{name}: the Gram matrix must be square; got shape {given.shape}")
     if not np.all(np.isfinite(given)):
-        raise ValueError(f"{name}: the Gram matrix has NaN or infinite entries")
+        row, column = np.argwhere(~np.isfinite(given))[0]
+        raise ValueError(
+            f"{name}: the Gram matrix must be finite; "
+            f"its entry [{row}, {column}] is {given[row, column]}"
+        )
     n = given.shape[0]
-    eps = np.finfo(given.dtype if np.issubdtype(given.dtype, np.floating) else np.float64).eps
+    eps = np.finfo(np.float64).eps
+    if np.issubdtype(given.dtype, np.floating):
+        eps = max(eps, np.finfo(given.dtype).eps)
     matrix = given.astype(np.float64)
     largest = np.abs(matrix).max(initial=0.0)
     asymmetry = np.abs(matrix - matrix.T).max(initial=0.0)
@@ -191,8 +217,9 @@ def factorize(gram_matrix: ArrayLike, *, name: str = "kernel") -> Factor:
             f"its smallest eigenvalue is {values[-1]:.3g}"
         )
     if values[0] <= 0:
-        raise ValueError(f"{name}: the Gram matrix is zero; no function can be learned from it")
+        raise ValueError(f"{name}: the Gram matrix is zero, and so is every function")
     rank = int(np.sum(values > tolerance))
     kept = min(n, -(-rank // RANK_MULTIPLE) * RANK_MULTIPLE)
     truncated = np.where(np.arange(kept) < rank, values[:kept], 0.0)
-    return Factor(np.ascontiguousarray(vectors[:, :kept]), truncated)
+    basis = np.ascontiguousarray(vectors[:, :kept])
+    return Factor(cast(jax.Array, basis), cast(jax.Array, truncated))

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.typing import ArrayLike
 from numpyro.infer.mcmc import MCMCKernel
 from numpyro.util import is_prng_key
@@ -135,9 +136,13 @@ class BMSVMGibbs(MCMCKernel):
             return X
         if y is None:
             raise ValueError("y must be given: run(key, X, y), or run(key, problem)")
-        if self._prepared is None or self._prepared[0] is not X or self._prepared[1] is not y:
-            self._prepared = (X, y, prepare(X, y, **self._settings))
-        return self._prepared[2]
+        cached = self._prepared
+        if cached is None or not (np.array_equal(cached[0], X) and np.array_equal(cached[1], y)):
+            # Parallel chains and ArviZ call this while tracing; the data are concrete all the same.
+            with jax.ensure_compile_time_eval():
+                problem = prepare(X, y, **self._settings)
+            cached = self._prepared = (np.array(X), np.array(y), problem)
+        return cached[2]
 
     def init(self, rng_key, num_warmup, init_params, model_args, model_kwargs):
         """Initial state: the scores of section 5, sigma2 and tau drawn from their priors.

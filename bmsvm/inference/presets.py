@@ -9,6 +9,7 @@ from bmsvm.inference.blocks import (
     conjugate_parameters,
     conjugate_precision,
     exact_scores,
+    hamiltonian,
     metropolis_scores,
 )
 
@@ -20,12 +21,16 @@ PRESETS = ("default", "gibbs", "paper")
 def preset_blocks(preset: str, likelihood: str) -> tuple[Block, ...]:
     """Return the blocks of one sweep.
 
+    ``default``
+        Momentum for everything, then tau, sigma2, b and B given the scores.
     ``paper``
         Section 4.1: random-walk Metropolis on the scores, conjugate sigma2, b, B, then tau.
     ``gibbs``
         Exact scores where the likelihood allows it, tau collapsed over everything Gaussian.
     """
     check_choice("preset", preset, PRESETS)
+    if preset == "default":
+        return hamiltonian(), collapsed_parameters()
     if preset == "paper":
         return metropolis_scores(), conjugate_parameters(), conjugate_precision()
     scores = exact_scores() if likelihood == "hinge" else metropolis_scores()

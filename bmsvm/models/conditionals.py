@@ -22,13 +22,11 @@ import numpyro.distributions as dist
 
 from bmsvm.models.couplings import class_vector
 from bmsvm.models.hierarchy import Position, latent, precision_prior
-from bmsvm.models.likelihoods import margin_offset
 from bmsvm.models.problem import Problem
 
 __all__ = [
     "Projection",
     "class_functions",
-    "colour",
     "intercept_collapsed",
     "log_density_columns",
     "log_density_columns_collapsed",
@@ -53,7 +51,7 @@ class Projection(NamedTuple):
         Squared norm of the part of T outside the span of U, shape (g,).
     ones
         U'1, shape (g, r).
-    count
+    size
         1'1, the number of rows observed, shape (g,).
     eigenvalues
         lambda, shape (g, r).
@@ -63,7 +61,7 @@ class Projection(NamedTuple):
     sums: jax.Array
     remainder: jax.Array
     ones: jax.Array
-    count: jax.Array
+    size: jax.Array
     eigenvalues: jax.Array
 
 
@@ -95,23 +93,9 @@ def project(columns: jax.Array, problem: Problem) -> Projection:
         sums=grouped.sum(1),
         remainder=remainder,
         ones=jnp.einsum("gnr,gn->gr", basis, mask),
-        count=mask.sum(1),
+        size=mask.sum(1),
         eigenvalues=eigenvalues,
     )
-
-
-def colour(white: jax.Array, precision: jax.Array, problem: Problem) -> jax.Array:
-    """Turn standard normals (n, k) into columns with covariance R(tau), shape (n, k).
-
-    Where the basis spans the rows the normals are eigen-coordinates, else R^(1/2) is symmetric.
-    """
-    basis, eigenvalues, _, mask = problem.design
-    root = jnp.sqrt(1 + eigenvalues / precision)[:, :, None]
-    grouped = mask[:, :, None] * group(white, problem)
-    if problem.spans:
-        return ungroup(jnp.einsum("gnr,grk->gnk", basis, root * grouped))
-    inside = jnp.einsum("gnr,gnk->grk", basis, grouped)
-    return ungroup(grouped + jnp.einsum("gnr,grk->gnk", basis, (root - 1) * inside))
 
 
 class _Shrunk(NamedTuple):
@@ -137,7 +121,7 @@ def _shrunk(projection: Projection, precision: jax.Array) -> _Shrunk:
         shrink=shrink,
         column_ones=projection.sums
         - jnp.einsum("gr,grk->gk", shrink * projection.ones, projection.coordinates),
-        ones_ones=projection.count - jnp.sum(shrink * projection.ones**2, axis=1),
+        ones_ones=projection.size - jnp.sum(shrink * projection.ones**2, axis=1),
         log_det=jnp.sum(jnp.log1p(projection.eigenvalues / precision), axis=1),
         quadratic=jnp.sum(kept * energy, axis=1) + projection.remainder,
     )
@@ -260,11 +244,15 @@ class WeightsConditional(NamedTuple):
         """Log density at v, shape (r, k), over the coordinates within the rank: a scalar."""
         grouped = group(weights, self.problem)
         rotation = self.problem.design.rotation
-        in_rank = (self.problem.factor.eigenvalues > 0)[None, :, None]
-        if rotation is not None:
-            grouped = jnp.einsum("grs,grk->gsk", rotation, grouped)
-            in_rank = jnp.ones_like(grouped, dtype=bool)
-        return jnp.sum(jnp.where(in_rank, dist.Normal(self.loc, self.scale).log_prob(grouped), 0))
+        in_rank = self.problem.factor.eigenvalues > 0
+        normal = dist.Normal(self.loc, self.scale)
+        if rotation is None:
+            return jnp.sum(jnp.where(in_rank[None, :, None], normal.log_prob(grouped), 0.0))
+        # The zeros of v past the rank of K are rotated among the directions that the group does
+        # not observe, all of one scale: that of the last. They are taken out again.
+        total = jnp.sum(normal.log_prob(jnp.einsum("grs,grk->gsk", rotation, grouped)))
+        outside = dist.Normal(jnp.zeros_like(self.loc[:, -1]), self.scale[:, -1]).log_prob(0.0)
+        return total - jnp.sum(~in_rank) * jnp.sum(outside)
 
 
 def weights_full(
@@ -319,7 +307,7 @@ def score_moments(
 
 
 def class_functions(position: Position, problem: Problem) -> jax.Array:
-    """The means of the scores, shape (n, c), as :func:`score_moments` wants them."""
+    """Return the means of the scores, shape (n, c), as :func:`score_moments` wants them."""
     functions = latent(position.intercept, position.weights, problem)
     if problem.coupling == "independent":
         return functions

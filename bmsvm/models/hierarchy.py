@@ -89,13 +89,17 @@ def coefficients(weights: jax.Array, problem: Problem) -> jax.Array:
     Both couplings: B = K^+ Phi v, then the columns are turned into classes.
     """
     basis, eigenvalues = problem.factor
-    inverse_root = jnp.where(eigenvalues > 0, jax.lax.rsqrt(jnp.maximum(eigenvalues, 1e-300)), 0.0)
+    positive = eigenvalues > 0
+    inverse_root = jnp.where(positive, jax.lax.rsqrt(jnp.where(positive, eigenvalues, 1.0)), 0.0)
     return class_vector(basis @ (inverse_root[:, None] * weights), problem.coupling)
 
 
-def log_likelihood(columns: jax.Array, problem: Problem) -> jax.Array:
+def log_likelihood(
+    columns: jax.Array, problem: Problem, smoothing: jax.Array | None = None
+) -> jax.Array:
     """Log likelihood of each row given its scores, shape (n,)."""
-    return LIKELIHOODS[problem.likelihood](scores_of(columns, problem), problem.labels)
+    likelihood = LIKELIHOODS[problem.likelihood]
+    return likelihood(scores_of(columns, problem), problem.labels, smoothing)
 
 
 def log_prior(position: Position, problem: Problem) -> jax.Array:

@@ -37,7 +37,7 @@ class Hyperparameters:
             value = getattr(self, field.name)
             try:
                 good = math.isfinite(value) and value > 0
-            except TypeError:
+            except (TypeError, OverflowError):
                 good = False
             if not good:
                 raise ValueError(

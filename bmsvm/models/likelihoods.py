@@ -11,7 +11,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-__all__ = ["LIKELIHOODS", "hinge", "margin_offset", "normalized"]
+__all__ = ["LIKELIHOODS", "hinge", "margin_offset", "normalized", "rectify"]
 
 
 def margin_offset(n_classes: int) -> float:
@@ -19,15 +19,27 @@ def margin_offset(n_classes: int) -> float:
     return 1.0 / (n_classes - 1)
 
 
-def _excess(scores: jax.Array, labels: jax.Array) -> tuple[jax.Array, jax.Array]:
+def rectify(x: jax.Array, smoothing: jax.Array | None = None) -> jax.Array:
+    """``(x)_+``, or with its kink rounded off by a parabola over ``|x| < smoothing``."""
+    if smoothing is None:
+        return jax.nn.relu(x)
+    rounded = (x + smoothing) ** 2 / (4 * smoothing)
+    return jnp.where(x < -smoothing, 0.0, jnp.where(x > smoothing, x, rounded))
+
+
+def _excess(
+    scores: jax.Array, labels: jax.Array, smoothing: jax.Array | None
+) -> tuple[jax.Array, jax.Array]:
     """``(z + d)_+`` for every class, shape (n, c), and for each row's own class, shape (n,)."""
     n_classes = scores.shape[-1]
-    excess = jax.nn.relu(scores + margin_offset(n_classes))
+    excess = rectify(scores + margin_offset(n_classes), smoothing)
     own = labels[:, None] == jnp.arange(n_classes)
     return excess, jnp.sum(jnp.where(own, excess, 0.0), axis=-1)
 
 
-def hinge(scores: jax.Array, labels: jax.Array) -> jax.Array:
+def hinge(
+    scores: jax.Array, labels: jax.Array, smoothing: jax.Array | None = None
+) -> jax.Array:
     """MSVM pseudo-likelihood ``-sum_{j != y} (z_j + d)_+``, eqs. (6) and (11).
 
     It is not normalised over the classes; section 2.2 moves the constant into the prior.
@@ -38,26 +50,31 @@ def hinge(scores: jax.Array, labels: jax.Array) -> jax.Array:
         Latent scores, shape (n, c).
     labels
         Class indices, shape (n,).
+    smoothing
+        If given, the half-width over which the rectifier's kink is rounded off: an approximation
+        whose gradient a sampler may follow, never the model.
 
     Returns
     -------
     jax.Array
         Log pseudo-likelihood of each row, shape (n,).
     """
-    excess, own = _excess(scores, labels)
+    excess, own = _excess(scores, labels, smoothing)
     return own - excess.sum(-1)
 
 
-def normalized(scores: jax.Array, labels: jax.Array) -> jax.Array:
+def normalized(
+    scores: jax.Array, labels: jax.Array, smoothing: jax.Array | None = None
+) -> jax.Array:
     """Normalised likelihood ``log softmax_j((z_j + d)_+)`` at the label, eq. (21).
 
     Shapes as in :func:`hinge`.
     """
-    excess, own = _excess(scores, labels)
+    excess, own = _excess(scores, labels, smoothing)
     return own - jax.nn.logsumexp(excess, axis=-1)
 
 
-LIKELIHOODS: dict[str, Callable[[jax.Array, jax.Array], jax.Array]] = {
+LIKELIHOODS: dict[str, Callable[..., jax.Array]] = {
     "hinge": hinge,
     "normalized": normalized,
 }

@@ -7,6 +7,7 @@ sees a whitened density; what a user wants to read are deterministic sites.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -15,11 +16,11 @@ import numpyro.distributions as dist
 from numpyro.distributions import constraints
 from numpyro.handlers import seed
 
-from bmsvm.models.conditionals import colour
 from bmsvm.models.couplings import class_vector
 from bmsvm.models.hierarchy import latent, noise_prior, precision_prior, scores_of
 from bmsvm.models.likelihoods import LIKELIHOODS, normalized
 from bmsvm.models.problem import Problem
+from bmsvm.models.whitening import White, colour, white_shapes
 
 __all__ = ["Labels", "hierarchical_model", "observation_model"]
 
@@ -38,7 +39,7 @@ class Labels(dist.Distribution):
         A name from :data:`bmsvm.models.likelihoods.LIKELIHOODS`.
     """
 
-    arg_constraints = {"scores": constraints.real_matrix}
+    arg_constraints: ClassVar[dict[str, Any]] = {"scores": constraints.real_matrix}
     pytree_data_fields = ("scores",)
     pytree_aux_fields = ("likelihood",)
 
@@ -89,7 +90,12 @@ def hierarchical_model(problem: Problem, *, integrate_weights: bool = True) -> N
 
     intercept = scale * white("white_intercept", k) / jnp.sqrt(problem.hyper.intercept_precision)
     if integrate_weights:
-        columns = intercept + scale * colour(white("white_columns", n, k), precision, problem)
+        inside, outside = white_shapes(problem)
+        coordinates = White(
+            white("white_inside", *inside),
+            None if outside is None else white("white_outside", *outside),
+        )
+        columns = intercept + scale * colour(coordinates, precision, problem)
     else:
         rank = problem.factor.eigenvalues.shape[0]
         weights = scale / jnp.sqrt(precision) * white("white_weights", rank, k)

@@ -102,7 +102,8 @@ def _masked_design(factor: Factor, labels: np.ndarray, n_classes: int) -> Design
     u, d, wt = np.linalg.svd(mask[:, :, None] * design, full_matrices=False)
     tolerance = d[:, :1] * max(design.shape) * np.finfo(float).eps
     d = np.where(d > tolerance, d, 0.0)
-    return Design(np.where(d[:, None, :] > 0, u, 0.0), d**2, np.swapaxes(wt, 1, 2), mask)
+    parts = np.where(d[:, None, :] > 0, u, 0.0), d**2, np.swapaxes(wt, 1, 2), mask
+    return Design(*(jnp.asarray(part) for part in parts))
 
 
 def prepare(
@@ -147,8 +148,10 @@ def prepare(
             f"hyperparameters must be a bmsvm.Hyperparameters; got {hyperparameters!r}"
         )
     hyperparameters.validate()
-    rows, classes, labels = check_rows_and_labels(X, y, precomputed=kernel == "precomputed")
-    factor = kernels.factorize(kernels.gram_of(kernel, rows, lengthscale), name="kernel")
+    precomputed = isinstance(kernel, str) and kernel == "precomputed"
+    rows, classes, labels = check_rows_and_labels(X, y, precomputed=precomputed)
+    gram_matrix = kernels.gram_of(kernel, rows, lengthscale)
+    factor = kernels.factorize(gram_matrix, name="X" if precomputed else "kernel")
     masked = None
     if coupling == "independent":
         masked = _masked_design(factor, labels, len(classes))

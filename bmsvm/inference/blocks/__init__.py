@@ -1,6 +1,7 @@
 """The moves of the sampler, one file each; none knows another."""
 
 from bmsvm.inference.blocks.base import Block, Info, Phase, stateless
+from bmsvm.inference.blocks.hamiltonian import hamiltonian
 from bmsvm.inference.blocks.interweave import interweave
 from bmsvm.inference.blocks.parameters import (
     collapsed_parameters,
@@ -18,6 +19,7 @@ __all__ = [
     "conjugate_parameters",
     "conjugate_precision",
     "exact_scores",
+    "hamiltonian",
     "interweave",
     "metropolis_scores",
     "scale",

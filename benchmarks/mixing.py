@@ -1,0 +1,234 @@
+"""How fast the samplers mix: ``python benchmarks/mixing.py [--data wine,...] [--quick]``.
+
+For each data set and likelihood, in one run and one precision (float64), four vectorised chains of
+(i) the paper's sweep, (ii) the default sampler, (iii) NumPyro's NUTS on the same whitened density
+with the weights integrated out. Reported: the smallest bulk effective sample size over log sigma2,
+log tau and the class functions at 100 held-out rows, per second of sampling; the largest R-hat of
+the same quantities; compile time apart. The paper's sweep gets ten times the sweeps.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import platform
+import time
+import warnings
+from pathlib import Path
+
+import arviz as az
+import jax
+import numpy as np
+import numpyro
+from numpyro.infer import MCMC, NUTS
+from sklearn.preprocessing import StandardScaler
+
+from bmsvm import BMSVMGibbs, datasets, kernels, prepare
+from bmsvm.inference.predict import features_at, functions_at
+from bmsvm.models import hierarchical_model
+from bmsvm.models.couplings import class_vector
+
+LENGTHSCALES = {"wine": 3.5, "glass": 10.0, "vehicle": 6.0, "waveform": 3.5, "eleven": 3.5}
+TRAINING_ROWS = {"wine": 120, "glass": 150, "vehicle": 300, "waveform": 300, "eleven": 500}
+HELD_OUT = 100
+TARGETS = {"hinge": (10, 3, 100), "normalized": (5, 2, 100)}
+
+
+def load(name: str):
+    n = TRAINING_ROWS[name]
+    if name == "waveform":
+        X, y = datasets.make_waveform(n + HELD_OUT, seed=0, return_X_y=True)
+    elif name == "eleven":
+        X, y = datasets.make_eleven(n + HELD_OUT, seed=0, return_X_y=True)
+    else:
+        X, y = getattr(datasets, f"load_{name}")(return_X_y=True)
+    order = np.random.default_rng(0).permutation(len(X))
+    X, y = X[order], y[order]
+    rows = StandardScaler().fit(X[:n]).transform(X)
+    held_out = rows[n : n + HELD_OUT]
+    return rows[:n], y[:n], held_out
+
+
+def seconds_of(action):
+    began = time.perf_counter()
+    result = jax.block_until_ready(action())
+    return time.perf_counter() - began, result
+
+
+def run_sampler(kernel, problem, num_warmup: int, num_samples: int, thinning: int = 1):
+    """Warm up, compile the sampling phase on a throw-away run of it, then time that phase.
+
+    Each phase is run twice with the same program; the first run's surplus is compile time.
+    """
+    mcmc = MCMC(
+        kernel,
+        num_warmup=num_warmup,
+        num_samples=num_samples,
+        num_chains=4,
+        thinning=thinning,
+        chain_method="vectorized",
+        progress_bar=False,
+        jit_model_args=True,
+    )
+    fields = ("num_steps", "accept_prob")
+
+    def warm_up():
+        mcmc.warmup(jax.random.key(0), problem, extra_fields=fields)
+        return mcmc.last_state.z
+
+    def sample(seed):
+        mcmc.run(jax.random.key(seed), problem, extra_fields=fields)
+        return mcmc.get_samples()
+
+    first_warm_up, _ = seconds_of(warm_up)
+    state = mcmc.post_warmup_state
+    second_warm_up, _ = seconds_of(warm_up)
+    mcmc.post_warmup_state = state
+    first, _ = seconds_of(lambda: sample(1))
+    mcmc.post_warmup_state = state
+    second, _ = seconds_of(lambda: sample(1))
+    steps = float(np.mean(mcmc.get_extra_fields()["num_steps"]))
+    compile_seconds = max(first_warm_up - second_warm_up, 0) + max(first - second, 0)
+    return mcmc, second, second_warm_up, compile_seconds, steps
+
+
+def diagnose(mcmc, problem, features):
+    """Smallest bulk ESS and largest R-hat over log sigma2, log tau and the functions."""
+    draws = mcmc.get_samples()
+    functions = functions_at(jax.random.key(9), draws, features, problem)
+    functions = np.asarray(class_vector(functions, problem.coupling))
+    chains = lambda x: np.asarray(x).reshape(4, -1, *np.shape(x)[1:])  # noqa: E731
+    values = {
+        "log_noise_variance": chains(np.log(draws["noise_variance"])),
+        "log_precision": chains(np.log(draws["precision"])),
+        "functions": chains(functions),
+    }
+    data = az.convert_to_dataset(values)
+    ess = {name: float(az.ess(data)[name].min()) for name in values}
+    rhat = {name: float(az.rhat(data)[name].max()) for name in values}
+    return ess, rhat
+
+
+def measure(name: str, likelihood: str, sweeps: int) -> list[dict]:
+    X, y, held_out = load(name)
+    theta = LENGTHSCALES[name]
+    problem = prepare(X, y, lengthscale=theta, likelihood=likelihood)
+    features = features_at(kernels.gaussian(theta), held_out, X, problem.factor)
+    samplers = {
+        "paper": (BMSVMGibbs(likelihood=likelihood, preset="paper"), 10),
+        "default": (BMSVMGibbs(likelihood=likelihood), 1),
+        "nuts": (NUTS(hierarchical_model), 1),
+    }
+    records = []
+    for sampler, (kernel, factor) in samplers.items():
+        mcmc, seconds, warm_up, compiling, steps = run_sampler(
+            kernel, problem, factor * sweeps, factor * sweeps, thinning=factor
+        )
+        ess, rhat = diagnose(mcmc, problem, features)
+        records.append(
+            {
+                "data": name,
+                "rows": problem.n_rows,
+                "classes": problem.n_classes,
+                "likelihood": likelihood,
+                "sampler": sampler,
+                "sweeps": factor * sweeps,
+                "steps_per_sweep": steps,
+                "sampling_seconds": seconds,
+                "warmup_seconds": warm_up,
+                "compile_seconds": compiling,
+                "min_ess": min(ess.values()),
+                "ess": ess,
+                "max_rhat": max(rhat.values()),
+                "rhat": rhat,
+                "ess_per_second": min(ess.values()) / seconds,
+            }
+        )
+        print(row(records[-1]), flush=True)
+    return records
+
+
+COLUMNS = (
+    f"{'data':9} {'likelihood':10} {'sampler':8} {'compile':>8} {'warm-up':>8} {'sampling':>8} "
+    f"{'steps':>6} {'ESS':>7} {'R-hat':>6} {'ESS/s':>8}"
+)
+
+
+def row(r: dict) -> str:
+    return (
+        f"{r['data']:9} {r['likelihood']:10} {r['sampler']:8} {r['compile_seconds']:7.1f}s "
+        f"{r['warmup_seconds']:7.1f}s {r['sampling_seconds']:7.1f}s {r['steps_per_sweep']:6.1f} "
+        f"{r['min_ess']:7.0f} {r['max_rhat']:6.3f} {r['ess_per_second']:8.2f}"
+    )
+
+
+def ratios(records: list[dict]) -> dict:
+    """Default against its rivals, for each likelihood: geometric mean and worst data set."""
+    result: dict = {}
+    for likelihood in dict.fromkeys(r["likelihood"] for r in records):
+        rate = {
+            (r["data"], r["sampler"]): r["ess_per_second"]
+            for r in records
+            if r["likelihood"] == likelihood
+        }
+        names = list(dict.fromkeys(data for data, _ in rate))
+        over = {
+            rival: {d: rate[d, "default"] / rate[d, rival] for d in names}
+            for rival in ("nuts", "paper")
+        }
+        result[likelihood] = {
+            rival: {
+                "each": each,
+                "geometric_mean": math.exp(np.mean(np.log(list(each.values())))),
+                "worst": min(each.values()),
+            }
+            for rival, each in over.items()
+        }
+        result[likelihood]["max_rhat"] = max(
+            r["max_rhat"]
+            for r in records
+            if r["likelihood"] == likelihood and r["sampler"] == "default"
+        )
+    return result
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", default=",".join(LENGTHSCALES))
+    parser.add_argument("--likelihoods", default="hinge,normalized")
+    parser.add_argument("--sweeps", type=int, default=1000, help="warm-up and sampling, each")
+    parser.add_argument("--output", type=Path, default=Path("benchmarks/results/mixing.json"))
+    arguments = parser.parse_args()
+    warnings.simplefilter("ignore")
+    numpyro.enable_x64()
+
+    print(f"4 chains, {arguments.sweeps} + {arguments.sweeps} sweeps, float64.\n{COLUMNS}")
+    records = []
+    for name in arguments.data.split(","):
+        for likelihood in arguments.likelihoods.split(","):
+            records += measure(name, likelihood, arguments.sweeps)
+            jax.clear_caches()
+    summary = ratios(records)
+    print("\nSmallest ESS per second, default over rival (target):")
+    for likelihood, of in summary.items():
+        mean, worst, paper = TARGETS[likelihood]
+        print(
+            f"  {likelihood:10} / NUTS: geometric mean {of['nuts']['geometric_mean']:.1f} (>= {mean}), "
+            f"worst {of['nuts']['worst']:.1f} (>= {worst}); / paper: geometric mean "
+            f"{of['paper']['geometric_mean']:.0f} (>= {paper}), worst {of['paper']['worst']:.0f}; "
+            f"max R-hat {of['max_rhat']:.3f} (< 1.01)"
+        )
+    arguments.output.parent.mkdir(parents=True, exist_ok=True)
+    versions = {"jax": jax.__version__, "numpyro": numpyro.__version__}
+    report = {
+        "versions": {**versions, "python": platform.python_version()},
+        "records": records,
+        "ratios": summary,
+    }
+    arguments.output.write_text(json.dumps(report, indent=1) + "\n")
+    print(f"\nWritten to {arguments.output}")
+
+
+if __name__ == "__main__":
+    main()

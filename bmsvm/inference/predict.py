@@ -1,0 +1,118 @@
+"""Functions, scores and class probabilities at new rows, from posterior draws.
+
+The functions are a Gaussian process, so that a new row has
+``f* = b + Phi* v + e*``, ``Phi* = K* U diag(lambda)^(-1/2)``, and ``e*`` of variance
+``sigma2/tau (k** - |Phi*|^2)``: what the training rows do not determine. The representer form (1)
+is the same without ``e*``.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+
+from bmsvm.kernels import Factor, KernelFn, gram
+from bmsvm.models.conditionals import intercept_collapsed, project, weights_full
+from bmsvm.models.couplings import class_vector, to_columns
+from bmsvm.models.likelihoods import margin_offset
+from bmsvm.models.problem import Problem
+
+__all__ = ["Features", "class_probabilities", "features_at", "functions_at"]
+
+
+class Features(NamedTuple):
+    """New rows as the factor sees them.
+
+    inside
+        Phi*, shape (m, r).
+    remainder
+        ``k** - |Phi*|^2``, shape (m,), not negative.
+    """
+
+    inside: jax.Array
+    remainder: jax.Array
+
+
+def features_at(
+    kernel: KernelFn, rows: ArrayLike, training_rows: ArrayLike, factor: Factor
+) -> Features:
+    """Features of new rows (m, p) under a kernel callable, given the training rows (n, p)."""
+    rows, training_rows = np.asarray(rows), np.asarray(training_rows)
+    eigenvalues = np.asarray(factor.eigenvalues, np.float64)
+    positive = eigenvalues > 0
+    inverse_root = np.where(positive, 1 / np.sqrt(np.where(positive, eigenvalues, 1.0)), 0.0)
+    cross = gram(kernel, rows, training_rows)
+    inside = cross @ np.asarray(factor.basis, np.float64) * inverse_root
+    own = np.array([gram(kernel, row[None])[0, 0] for row in rows])
+    remainder = np.maximum(own - np.sum(inside**2, axis=1), 0.0)
+    return Features(jnp.asarray(inside), jnp.asarray(remainder))
+
+
+def functions_at(
+    key: jax.Array, draws: dict[str, jax.Array], features: Features, problem: Problem
+) -> jax.Array:
+    """Draw the column functions at new rows, one draw for each posterior draw.
+
+    Parameters
+    ----------
+    key
+        Random key.
+    draws
+        Samples of BMSVMGibbs or of NUTS on the same model, flat over chains: ``scores``
+        (s, n, c), ``noise_variance`` (s,), ``precision`` (s,).
+    features
+        The new rows.
+    problem
+        The prepared training data.
+
+    Returns
+    -------
+    jax.Array
+        Column functions, shape (s, m, k); :func:`bmsvm.models.couplings.class_vector` turns
+        them into class functions.
+    """
+
+    def one(inputs):
+        key, scores, noise_variance, precision = inputs
+        key_intercept, key_weights, key_remainder = jax.random.split(key, 3)
+        columns = to_columns(scores, problem.labels, problem.coupling)
+        projection = project(columns, problem)
+        intercept = intercept_collapsed(projection, precision, noise_variance, problem).sample(
+            key_intercept
+        )
+        weights = weights_full(projection, intercept, precision, noise_variance, problem).sample(
+            key_weights
+        )
+        spread = jnp.sqrt(noise_variance / precision * features.remainder)[:, None]
+        shape = (features.remainder.size, problem.n_columns)
+        noise = jax.random.normal(key_remainder, shape, spread.dtype)
+        return intercept + features.inside @ weights + spread * noise
+
+    keys = jax.random.split(key, draws["precision"].shape[0])
+    inputs = (keys, draws["scores"], draws["noise_variance"], draws["precision"])
+    return jax.lax.map(one, inputs)
+
+
+def class_probabilities(
+    key: jax.Array, draws: dict[str, jax.Array], features: Features, problem: Problem
+) -> jax.Array:
+    """Class probabilities (21) at new rows, for each posterior draw.
+
+    The noise of the scores is drawn, not plugged in: ``z* ~ N(f*, sigma2)``. Arguments as in
+    :func:`functions_at`.
+
+    Returns
+    -------
+    jax.Array
+        Probabilities, shape (s, m, c); their mean over draws is the predictive distribution.
+    """
+    key_functions, key_noise = jax.random.split(key)
+    functions = functions_at(key_functions, draws, features, problem)
+    scale = jnp.sqrt(draws["noise_variance"])[:, None, None]
+    noise = jax.random.normal(key_noise, functions.shape, functions.dtype)
+    scores = class_vector(functions + scale * noise, problem.coupling)
+    return jax.nn.softmax(jax.nn.relu(scores + margin_offset(problem.n_classes)), axis=-1)

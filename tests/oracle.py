@@ -1,0 +1,229 @@
+"""Exact posterior draws on tiny data, and z-tests that speak about distributions.
+
+Both likelihoods lie in (0, 1], so a draw of the prior kept with probability L(y | T) is a draw of
+the posterior. The simulator is plain NumPy and shares with the package only the factor of the
+kernel and the contrast of the classes.
+"""
+
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.stats
+
+from bmsvm.inference.blocks import (
+    Phase,
+    collapsed_parameters,
+    conjugate_parameters,
+    conjugate_precision,
+    exact_scores,
+    interweave,
+    metropolis_scores,
+    scale,
+)
+from bmsvm.models import Hyperparameters, Position, Problem, prepare
+from bmsvm.models.couplings import class_vector, contrast
+from bmsvm.models.hierarchy import latent, scores_of
+
+# Every term of the prior matters here: no scale is much larger than another.
+LIVELY = Hyperparameters(
+    noise_shape=5.0,
+    noise_rate=4.0,
+    precision_shape=3.0,
+    precision_rate=2.0,
+    intercept_precision=2.0,
+)
+BATCH = 1 << 17
+
+
+@dataclass(frozen=True)
+class Case:
+    """A tiny data set and a model of it."""
+
+    n_classes: int
+    coupling: str
+    likelihood: str
+    labels: tuple[int, ...]
+    kernel: str = "gaussian"
+    duplicates: bool = False
+    seed: int = 0
+
+    def problem(self) -> Problem:
+        X = np.random.default_rng(self.seed).normal(size=(len(self.labels), 2))
+        if self.duplicates:
+            X[1], X[3] = X[0], X[2]
+        return prepare(
+            X,
+            np.array(self.labels),
+            kernel=self.kernel,
+            lengthscale=1.5,
+            coupling=self.coupling,
+            likelihood=self.likelihood,
+            hyperparameters=LIVELY,
+        )
+
+    def __str__(self) -> str:
+        singular = "singular" if self.duplicates or self.kernel == "linear" else "regular"
+        return f"{self.likelihood}-{self.coupling}-{self.n_classes}-{singular}"
+
+
+CASES = (
+    Case(3, "sum_to_zero", "hinge", (0, 1, 2, 2)),
+    Case(3, "independent", "hinge", (0, 1, 2, 1), kernel="linear", seed=1),
+    Case(3, "sum_to_zero", "normalized", (0, 1, 2, 1, 0), duplicates=True, seed=2),
+    Case(3, "independent", "normalized", (2, 1, 0, 0, 2), seed=3),
+    Case(2, "sum_to_zero", "hinge", (0, 1, 1, 0, 1, 0), duplicates=True, seed=4),
+    Case(2, "independent", "hinge", (0, 1, 0, 0, 1), seed=5),
+)
+
+
+def all_blocks(likelihood: str) -> dict[str, Any]:
+    """Every block that can move a posterior with this likelihood, by name."""
+    blocks = [
+        metropolis_scores(),
+        conjugate_parameters(),
+        conjugate_precision(),
+        collapsed_parameters(),
+        scale(),
+        interweave(),
+    ]
+    if likelihood == "hinge":
+        blocks.append(exact_scores())
+    try:
+        from bmsvm.inference.blocks.hamiltonian import hamiltonian
+    except ModuleNotFoundError:
+        pass
+    else:
+        blocks.append(hamiltonian())
+    return {block.name: block for block in blocks}
+
+
+def prior_draws(rng: np.random.Generator, size: int, problem: Problem) -> Position:
+    """Draw independent positions from the prior; every array leads with ``size``."""
+    basis, eigenvalues = (np.asarray(part) for part in problem.factor)
+    hyper, n, k = problem.hyper, problem.n_rows, problem.n_columns
+    noise = 1 / rng.gamma(float(hyper.noise_shape) / 2, 2 / float(hyper.noise_rate), size)
+    precision = rng.gamma(float(hyper.precision_shape) / 2, 2 / float(hyper.precision_rate), size)
+    sigma = np.sqrt(noise)[:, None]
+    intercept = sigma * rng.normal(size=(size, k)) / np.sqrt(float(hyper.intercept_precision))
+    weights = rng.normal(size=(size, len(eigenvalues), k)) * (eigenvalues > 0)[:, None]
+    weights *= (sigma / np.sqrt(precision)[:, None])[:, None]
+    functions = intercept[:, None] + (basis * np.sqrt(eigenvalues)) @ weights
+    columns = functions + sigma[:, None] * rng.normal(size=(size, n, k))
+    if problem.coupling == "independent":  # a column does not observe the rows of its class
+        columns[:, np.asarray(problem.labels)[:, None] == np.arange(k)] = 0.0
+    return Position(columns, intercept, weights, noise, precision)
+
+
+def likelihood_of(columns: np.ndarray, problem: Problem) -> np.ndarray:
+    """L(y | T) of columns (draws, n, k), transcribed from eqs. (11), (12) and (21)."""
+    labels, c = np.asarray(problem.labels), problem.n_classes
+    rows = np.arange(len(labels))
+    if problem.coupling == "sum_to_zero":
+        scores = columns @ contrast(c).T
+    else:
+        scores = columns.copy()
+        scores[:, rows, labels] = -columns.sum(-1)
+    excess = np.maximum(scores + 1 / (c - 1), 0)
+    own = excess[:, rows, labels]
+    if problem.likelihood == "hinge":
+        return np.exp(own - excess.sum(-1)).prod(-1)
+    return (np.exp(own) / np.exp(excess).sum(-1)).prod(-1)
+
+
+@functools.cache
+def exact_draws(case: Case, size: int) -> tuple[Problem, Position]:
+    """Draw independent positions from the posterior by rejection from the prior."""
+    problem, rng = case.problem(), np.random.default_rng(1000 + case.seed)
+    kept: list[Position] = []
+    while sum(len(part.precision) for part in kept) < size:
+        draws = prior_draws(rng, BATCH, problem)
+        likelihood = likelihood_of(draws.columns, problem)
+        assert likelihood.max() <= 1
+        keep = rng.uniform(size=BATCH) < likelihood
+        kept.append(Position(*(part[keep] for part in draws)))
+    joined = (np.concatenate(parts)[:size] for parts in zip(*kept, strict=True))
+    return problem, Position(*map(jnp.asarray, joined))
+
+
+def after_sweeps(blocks, problem: Problem, positions: Position, sweeps: int, seed: int):
+    """Sweep through the blocks, past warm-up, from every position; also the last info."""
+    phase = Phase(jnp.array(1), jnp.array(1))
+
+    def run(key, position):
+        memory = tuple(block.init(position, problem) for block in blocks)
+
+        def sweep(carry, key):
+            position, memory = carry
+            learned, info = [], {}
+            keys = jax.random.split(key, len(blocks))
+            for block, block_key, remembered in zip(blocks, keys, memory, strict=True):
+                position, remembered, said = block.step(
+                    block_key, position, remembered, problem, phase
+                )
+                learned.append(remembered)
+                info.update(said)
+            return (position, tuple(learned)), info
+
+        (position, _), infos = jax.lax.scan(
+            sweep, (position, memory), jax.random.split(key, sweeps)
+        )
+        return position, infos
+
+    keys = jax.random.split(jax.random.key(seed), len(positions.precision))
+    return jax.jit(jax.vmap(run))(keys, positions)
+
+
+def coordinates(positions: Position, problem: Problem) -> np.ndarray:
+    """What is watched of each position, shape (draws, m).
+
+    log sigma2, log tau, then arsinh of: intercept, functions at two rows, scores. The arsinh
+    tames the tails of the prior, whose Gaussian scales are mixed over sigma2.
+    """
+
+    def one(position):
+        functions = latent(position.intercept, position.weights, problem)[jnp.array([0, -1])]
+        parts = (
+            class_vector(position.intercept, problem.coupling),
+            class_vector(functions, problem.coupling).ravel(),
+            scores_of(position.columns, problem).ravel(),
+        )
+        logs = jnp.log(jnp.stack([position.noise_variance, position.precision]))
+        return jnp.concatenate([logs, *map(jnp.arcsinh, parts)])
+
+    return np.asarray(jax.jit(jax.vmap(one))(positions))
+
+
+def second_order(watched: np.ndarray, reference: np.ndarray) -> np.ndarray:
+    """Coordinates in units of the reference, with all their squares and products."""
+    standard = (watched - reference.mean(0)) / reference.std(0)
+    left, right = np.triu_indices(standard.shape[1])
+    return np.concatenate([standard, standard[:, left] * standard[:, right]], axis=1)
+
+
+def paired_z(before: np.ndarray, after: np.ndarray) -> np.ndarray:
+    """Z-scores of the mean change of each column, over independent rows."""
+    change = after - before
+    error = change.std(0, ddof=1) / np.sqrt(len(change))
+    return change.mean(0) / np.maximum(error, 1e-10)  # what does not move is not tested
+
+
+def drift(problem: Problem, before: Position, after: Position) -> np.ndarray:
+    """Z-scores of the change in first and second moments between paired positions."""
+    old, new = coordinates(before, problem), coordinates(after, problem)
+    assert np.isfinite(new).all()
+    return paired_z(second_order(old, old), second_order(new, old))
+
+
+def chain_z(chain_means: np.ndarray, mean: np.ndarray, error: np.ndarray) -> np.ndarray:
+    """Z-scores of the average over independent chains (chains, m) against a known mean."""
+    own = chain_means.std(0, ddof=1) / np.sqrt(len(chain_means))
+    return (chain_means.mean(0) - mean) / np.hypot(own, error)
+
+
+def threshold(false_alarm: float, comparisons: int, dof: float = np.inf) -> float:
+    """Bound that none of so many |z| exceeds but with this probability: Bonferroni."""
+    return scipy.stats.t.isf(false_alarm / comparisons / 2, dof)
