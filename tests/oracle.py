@@ -74,9 +74,7 @@ CASES = (
     Case(3, "sum_to_zero", "hinge", (0, 1, 2, 2)),
     Case(3, "independent", "hinge", (0, 1, 2, 1), kernel="linear", seed=1),
     Case(3, "sum_to_zero", "normalized", (0, 1, 2, 1, 0), duplicates=True, seed=2),
-    Case(3, "independent", "normalized", (2, 1, 0, 0, 2), seed=3),
-    Case(2, "sum_to_zero", "hinge", (0, 1, 1, 0, 1, 0), duplicates=True, seed=4),
-    Case(2, "independent", "hinge", (0, 1, 0, 0, 1), seed=5),
+    Case(2, "independent", "normalized", (0, 1, 0, 0, 1, 1), seed=3),
 )
 
 
@@ -180,16 +178,17 @@ def after_sweeps(blocks, problem: Problem, positions: Position, sweeps: int, see
 def coordinates(positions: Position, problem: Problem) -> np.ndarray:
     """What is watched of each position, shape (draws, m).
 
-    log sigma2, log tau, then arsinh of: intercept, functions at two rows, scores. The arsinh
+    log sigma2, log tau, then arsinh of: intercept, functions and scores at two rows. The arsinh
     tames the tails of the prior, whose Gaussian scales are mixed over sigma2.
     """
 
     def one(position):
-        functions = latent(position.intercept, position.weights, problem)[jnp.array([0, -1])]
+        rows = jnp.array([0, -1])
+        functions = latent(position.intercept, position.weights, problem)[rows]
         parts = (
             class_vector(position.intercept, problem.coupling),
             class_vector(functions, problem.coupling).ravel(),
-            scores_of(position.columns, problem).ravel(),
+            scores_of(position.columns, problem)[rows].ravel(),
         )
         logs = jnp.log(jnp.stack([position.noise_variance, position.precision]))
         return jnp.concatenate([logs, *map(jnp.arcsinh, parts)])
@@ -222,6 +221,13 @@ def chain_z(chain_means: np.ndarray, mean: np.ndarray, error: np.ndarray) -> np.
     """Z-scores of the average over independent chains (chains, m) against a known mean."""
     own = chain_means.std(0, ddof=1) / np.sqrt(len(chain_means))
     return (chain_means.mean(0) - mean) / np.hypot(own, error)
+
+
+def largest(z: np.ndarray) -> float:
+    """Largest |z|; it is printed too, for ``pytest -rP``."""
+    result = float(np.abs(z).max())
+    print(f"largest of {z.size} |z|: {result:.2f}")
+    return result
 
 
 def threshold(false_alarm: float, comparisons: int, dof: float = np.inf) -> float:

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.linalg
+import scipy.special
 from hypothesis import given, settings
 from scipy import stats
 
@@ -38,7 +39,7 @@ from bmsvm.models.couplings import (
     to_columns,
     to_scores,
 )
-from bmsvm.models.hierarchy import latent, log_likelihood, log_prior, scores_of
+from bmsvm.models.hierarchy import latent, log_prior, scores_of
 from bmsvm.models.whitening import White, colour, white_shapes, whiten
 
 # Not the defaults: no term may be too small to be missed.
@@ -153,12 +154,13 @@ def state(scales: Scales, case: Case) -> Position:
     )
 
 
-joint = jax.jit(log_joint)
-likelihood_of = jax.jit(log_likelihood)
+# Programs run a few times each: most of the time is compilation.
+QUICKLY = {"xla_backend_optimization_level": 0}
+joint = jax.jit(log_joint, compiler_options=QUICKLY)
 scores_at = jax.jit(scores_of)
 
 
-@jax.jit
+@functools.partial(jax.jit, compiler_options=QUICKLY)
 def evaluate(value: Position, given: Position, problem: Problem) -> dict[str, Any]:
     """Log density of each parameter's ``value`` under its conditional at ``given``.
 
@@ -311,19 +313,17 @@ def test_score_conditional_follows_the_joint(
         moved[:, cls] += change
         moved[rows, case.labels] -= change  # the row's own class absorbs it, eq. (12)
         there = here._replace(columns=columns_of(jnp.asarray(moved), case.problem.labels, coupling))
-        if likelihood == "hinge":
-            offset = 1 / (n_classes - 1)
-            densities = (
-                np.sum(two_piece.log_density(z[:, cls], mean, scale, offset), where=free)
-                for z in (moved, scores)
-            )
-        else:
-            densities = (
-                np.sum(stats.norm.logpdf(z[:, cls], mean, scale), where=free)
-                + np.sum(likelihood_of(position.columns, case.problem))
-                for z, position in ((moved, there), (scores, here))
-            )
-        assert_same_change(list(densities), (joint(there, case.problem), start))
+        offset = 1 / (n_classes - 1)
+        densities = []
+        for z in (moved, np.asarray(scores)):
+            if likelihood == "hinge":
+                density = two_piece.log_density(z[:, cls], mean, scale, offset)
+                densities.append(np.sum(density, where=free))
+            else:
+                log_p = scipy.special.log_softmax(np.maximum(z + offset, 0), axis=1)
+                density = stats.norm.logpdf(z[:, cls], mean, scale)
+                densities.append(np.sum(density, where=free) + log_p[rows, case.labels].sum())
+        assert_same_change(densities, (joint(there, case.problem), start))
 
 
 # What has the weights, the intercept or the noise integrated out ----------------------------
@@ -544,8 +544,13 @@ def test_coloured_normals_have_covariance_r(some: Any, precision: float) -> None
 def test_whitening_undoes_colouring(some: Any) -> None:
     case = make(*some)
     here = state(Scales(0, 1.0, 0.3, 2.0), case)
-    white = whiten(jax.random.key(0), here.columns, here.precision, case.problem)
-    back = colour(white, here.precision, case.problem)
+
+    @jax.jit
+    def there_and_back(key: jax.Array, columns: jax.Array) -> jax.Array:
+        white = whiten(key, columns, here.precision, case.problem)
+        return colour(white, here.precision, case.problem)
+
+    back = there_and_back(jax.random.key(0), here.columns)
     np.testing.assert_allclose(back, here.columns, atol=1e-10)
 
 
@@ -602,8 +607,8 @@ def assert_drawn_from(draws: Any, log_density: Any, grid: Any) -> None:
     weights = np.exp(np.asarray(log_density) - np.max(log_density))
     cells = np.diff(grid) * (weights[1:] + weights[:-1]) / 2
     cdf = np.concatenate([[0.0], np.cumsum(cells)]) / cells.sum()
-    assert weights[0] < 1e-12
-    assert weights[-1] < 1e-12
+    assert weights[0] < 1e-7
+    assert weights[-1] < 1e-7
     assert stats.kstest(draws, lambda x: np.interp(x, grid, cdf)).pvalue > FALSE_ALARM
 
 
@@ -637,7 +642,7 @@ def test_scale_draws_follow_the_joint(some: Any, site: str) -> None:
         found = conditionals.precision_full(here.weights, here.noise_variance, case.problem)
     draws = found.sample(jax.random.key(1), (DRAWS,))
     grid = np.geomspace(draws.min() / 1000, draws.max() * 10, 4000)
-    densities = jax.vmap(lambda x: joint(here._replace(**{site: x}), case.problem))(grid)
+    densities = jax.vmap(lambda x: log_joint(here._replace(**{site: x}), case.problem))(grid)
     assert_drawn_from(draws, densities, grid)
 
 
@@ -708,7 +713,7 @@ def test_score_draws_follow_the_joint(n_classes: int, coupling: str) -> None:
         change = z - scores[row, cls]
         moved = scores.at[row, cls].add(change).at[row, case.labels[row]].add(-change)
         columns = to_columns(moved, case.problem.labels, coupling)
-        return joint(here._replace(columns=columns), case.problem)
+        return log_joint(here._replace(columns=columns), case.problem)
 
     grid = np.linspace(mean[row] - 12 * scale, mean[row] + 12 * scale, 20_001)
     assert_drawn_from(draws, jax.jit(jax.vmap(density))(grid), grid)

@@ -6,22 +6,31 @@ import numpy as np
 import oracle
 import pytest
 from numpyro.infer import MCMC
-from oracle import CASES, after_sweeps, all_blocks, chain_z, coordinates, drift, exact_draws
+from oracle import (
+    CASES,
+    after_sweeps,
+    all_blocks,
+    chain_z,
+    coordinates,
+    drift,
+    exact_draws,
+    largest,
+)
 
 from bmsvm.inference import PRESETS, BMSVMGibbs, preset_blocks
 from bmsvm.inference.blocks import conjugate_parameters, parameters, scale, stateless
 from bmsvm.inference.slice import slice_step
-from bmsvm.models import Position, log_likelihood
+from bmsvm.models import log_likelihood
 from bmsvm.models import conditionals as model_conditionals
 from bmsvm.models.hierarchy import noise_prior
 
 DRAWS = 20_000
-# At most 25000 z-scores are looked at in this file, with 1e-4 for all of them.
-BOUND = oracle.threshold(1e-4, 25_000)
+# At most 10000 z-scores are looked at in this file, with 1e-4 for all of them.
+BOUND = oracle.threshold(1e-4, 10_000)
 BLOCKS = [(case, name) for case in CASES for name in all_blocks(case.likelihood)]
 
 
-@pytest.mark.parametrize(("case", "name"), BLOCKS, ids=lambda value: str(value))
+@pytest.mark.parametrize(("case", "name"), BLOCKS, ids=str)
 def test_block_leaves_the_posterior_invariant(case, name):
     """Three steps from exact draws change no first or second moment.
 
@@ -30,13 +39,23 @@ def test_block_leaves_the_posterior_invariant(case, name):
     problem, before = exact_draws(case, DRAWS)
     block = all_blocks(case.likelihood)[name]
     after, _ = after_sweeps((block,), problem, before, sweeps=3, seed=10)
-    assert np.abs(drift(problem, before, after)).max() < BOUND
+    assert largest(drift(problem, before, after)) < BOUND
     moved = [bool(jnp.any(old != new)) for old, new in zip(before, after, strict=True)]
     assert any(moved)
 
 
-@pytest.mark.parametrize("preset", PRESETS)
-@pytest.mark.parametrize("case", CASES[:4], ids=str)
+PRESET_CASES = [
+    (CASES[0], "default"),
+    (CASES[0], "gibbs"),
+    (CASES[1], "default"),
+    (CASES[1], "paper"),
+    (CASES[2], "gibbs"),
+    (CASES[2], "default"),
+    (CASES[3], "paper"),
+]
+
+
+@pytest.mark.parametrize(("case", "preset"), PRESET_CASES, ids=str)
 def test_preset_leaves_the_posterior_invariant(case, preset):
     """Five sweeps from exact draws change no first or second moment.
 
@@ -45,47 +64,43 @@ def test_preset_leaves_the_posterior_invariant(case, preset):
     problem, before = exact_draws(case, DRAWS)
     blocks = preset_blocks(preset, case.likelihood)
     after, _ = after_sweeps(blocks, problem, before, sweeps=5, seed=11)
-    assert np.abs(drift(problem, before, after)).max() < BOUND
+    assert largest(drift(problem, before, after)) < BOUND
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-@pytest.mark.parametrize("case", CASES[1:3], ids=str)
-def test_chains_from_far_away_find_the_posterior(case, preset):
+def test_chains_from_far_away_find_the_posterior(preset):
     """Chains started at wild scores, much noise and no precision forget it.
 
-    Their means, over 100 independent chains, agree with those of the exact draws. False alarm:
-    1e-4 for all six.
+    Their means, over 64 independent chains, agree with those of the exact draws. False alarm:
+    1e-4 for all presets.
     """
-    n_chains = 100
+    n_chains, case = 64, CASES[1]
     problem, exact = exact_draws(case, DRAWS)
     start = {
-        "scores": jnp.tile(jnp.array([20.0, -20.0] + [0.0] * (case.n_classes - 2)), (5, 1)),
+        "scores": jnp.tile(jnp.array([20.0, -20.0, 0.0]), (problem.n_rows, 1)),
         "noise_variance": jnp.array(300.0),
         "precision": jnp.array(1e-3),
     }
-    start["scores"] = start["scores"][: problem.n_rows]
-    start = jax.tree.map(lambda value: jnp.tile(value, (n_chains,) + (1,) * value.ndim), start)
-    sampler = BMSVMGibbs(likelihood=case.likelihood, coupling=case.coupling, preset=preset)
+    start = jax.tree.map(lambda value: jnp.stack([value] * n_chains), start)
     mcmc = MCMC(
-        sampler,
-        num_warmup=500,
-        num_samples=500,
+        BMSVMGibbs(likelihood=case.likelihood, coupling=case.coupling, preset=preset),
+        num_warmup=300,
+        num_samples=300,
         num_chains=n_chains,
         chain_method="vectorized",
         progress_bar=False,
     )
     mcmc.run(jax.random.key(12), problem, init_params=start, extra_fields=("position",))
-    draws = mcmc.get_extra_fields(group_by_chain=True)["position"]
-    flat = Position(*(part.reshape(-1, *part.shape[2:]) for part in draws))
+    draws = mcmc.get_extra_fields()["position"]  # chain after chain
     truth = coordinates(exact, problem)
-    chains = oracle.second_order(coordinates(flat, problem), truth)
+    chains = oracle.second_order(coordinates(draws, problem), truth)
     truth = oracle.second_order(truth, truth)
     z = chain_z(
         chains.reshape(n_chains, -1, chains.shape[1]).mean(1),
         truth.mean(0),
         truth.std(0) / np.sqrt(DRAWS),
     )
-    assert np.abs(z).max() < oracle.threshold(1e-4, 6 * z.size, n_chains - 1)
+    assert largest(z) < oracle.threshold(1e-4, 3 * z.size, n_chains - 1)
 
 
 def scale_without_jacobian():
@@ -113,9 +128,9 @@ def test_a_forgotten_jacobian_is_noticed(case):
     """The oracle has power: the wrong scale move is rejected, and by a wide margin."""
     problem, before = exact_draws(case, DRAWS)
     after, _ = after_sweeps((scale_without_jacobian(),), problem, before, sweeps=3, seed=13)
-    assert np.abs(drift(problem, before, after)).max() > 2 * BOUND
+    assert largest(drift(problem, before, after)) > 2 * BOUND
     right, _ = after_sweeps((scale(),), problem, before, sweeps=3, seed=13)
-    assert np.abs(drift(problem, before, right)).max() < BOUND
+    assert largest(drift(problem, before, right)) < BOUND
 
 
 @pytest.mark.parametrize("case", [CASES[0], CASES[3]], ids=str)
@@ -129,4 +144,4 @@ def test_the_printed_shape_of_the_noise_is_noticed(case, monkeypatch):
     problem, before = exact_draws(case, DRAWS)
     monkeypatch.setattr(parameters, "noise_variance_collapsed", printed)
     after, _ = after_sweeps((conjugate_parameters(),), problem, before, sweeps=1, seed=14)
-    assert np.abs(drift(problem, before, after)).max() > 2 * BOUND
+    assert largest(drift(problem, before, after)) > 2 * BOUND

@@ -119,9 +119,8 @@ class BMSVMGibbs(MCMCKernel):
             "likelihood": likelihood,
             "hyperparameters": hyperparameters,
         }
-        if blocks is None:
-            blocks = preset_blocks(preset, likelihood)
-        self.blocks = tuple(blocks)
+        self._preset = preset if blocks is None else None
+        self.blocks = preset_blocks(preset, likelihood) if blocks is None else tuple(blocks)
         self._prepared: tuple[Any, Any, Problem] | None = None
         self._sample_fn: Callable | None = None  # MCMC asks it whether init has been called
 
@@ -235,7 +234,15 @@ class BMSVMGibbs(MCMCKernel):
         return text
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_prepared": None, "_sample_fn": None}
+        state = {**self.__dict__, "_prepared": None, "_sample_fn": None}
+        if self._preset is not None:
+            state["blocks"] = None  # closures, which do not pickle; the preset makes them again
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if self._preset is not None:
+            self.blocks = preset_blocks(self._preset, self._settings["likelihood"])
 
 
 def perfect_scores(problem: Problem) -> jax.Array:

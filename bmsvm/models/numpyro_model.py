@@ -14,7 +14,6 @@ import jax.numpy as jnp
 import numpyro
 import numpyro.distributions as dist
 from numpyro.distributions import constraints
-from numpyro.handlers import seed
 
 from bmsvm.models.couplings import class_vector
 from bmsvm.models.hierarchy import latent, noise_prior, precision_prior, scores_of
@@ -65,7 +64,9 @@ class Labels(dist.Distribution):
         return jax.random.categorical(key, logits, shape=(*sample_shape, n))
 
 
-def hierarchical_model(problem: Problem, *, integrate_weights: bool = True) -> None:
+def hierarchical_model(
+    problem: Problem, *, integrate_weights: bool = True, observed: bool = True
+) -> None:
     """Run the model of section 3 as a NumPyro program.
 
     Sites: ``noise_variance``, ``precision``, whitened Gaussians, the deterministic ``intercept``
@@ -79,6 +80,8 @@ def hierarchical_model(problem: Problem, *, integrate_weights: bool = True) -> N
         Whether the weights are integrated out, which is the density that the default sampler
         and the benchmarks use. If not, there are deterministic sites ``weights`` (r, k) and
         ``latent``, the class functions at the rows (row, class), too.
+    observed
+        Whether ``y`` is the data. If not it is drawn, as posterior predictive checks need.
     """
     n, k = problem.n_rows, problem.n_columns
     noise_variance = numpyro.sample("noise_variance", noise_prior(problem))
@@ -110,17 +113,28 @@ def hierarchical_model(problem: Problem, *, integrate_weights: bool = True) -> N
                 numpyro.deterministic("latent", class_vector(functions, problem.coupling))
             scores = numpyro.deterministic("scores", scores_of(columns, problem))
     with numpyro.plate("row", n, dim=-1):
-        numpyro.sample("y", Labels(scores, problem.likelihood), obs=problem.labels)
+        labels = problem.labels if observed else None
+        numpyro.sample("y", Labels(scores, problem.likelihood), obs=labels)
 
 
 def observation_model(prepare: Callable[..., Problem]) -> Callable[..., None]:
     """Model of data ``(X, y)`` in which ArviZ finds the labels, their dims and likelihood.
 
-    The whitened sites that a draw of the Gibbs sampler does not hold are seeded; they do not
-    matter once ``scores`` is given.
+    It holds what depends on a draw's ``scores`` alone. Without them the scores are NaN, and so
+    is the log likelihood.
     """
 
     def model(*args, **kwargs):
-        hierarchical_model(prepare(*args, **kwargs))
+        problem = prepare(*args, **kwargs)
+        n, n_classes = problem.n_rows, problem.n_classes
+        missing = jnp.full((n, n_classes), jnp.nan)
+        rows = numpyro.plate("row", n, dim=-2)
+        with numpyro.plate("class", n_classes, dim=-1):
+            numpyro.deterministic("intercept", missing[0])
+            with rows:
+                scores = numpyro.deterministic("scores", missing)
+        labels = Labels(scores, problem.likelihood, validate_args=False)
+        with numpyro.plate("row", n, dim=-1):
+            numpyro.sample("y", labels, obs=problem.labels)
 
-    return seed(model, rng_seed=0)
+    return model

@@ -1,0 +1,211 @@
+"""Bad input is refused by name, with its value, before anything is compiled or sampled."""
+
+import re
+from dataclasses import fields, replace
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+import scipy.sparse
+from numpyro.infer import MCMC
+
+import bmsvm
+
+N, P = 9, 2
+X = np.random.default_rng(0).normal(size=(N, P))
+y = np.arange(N) % 3
+GRAM = X @ X.T
+
+
+def put(array: Any, index: Any, value: Any, dtype: Any = None) -> np.ndarray:
+    changed = np.array(array, dtype=dtype)
+    changed[index] = value
+    return changed
+
+
+def by_prepare(X: Any, y: Any, **settings: Any) -> None:
+    bmsvm.prepare(X, y, **settings)
+
+
+def by_sampler(X: Any, y: Any, **settings: Any) -> None:
+    sampler = bmsvm.BMSVMGibbs(**settings)
+    MCMC(sampler, num_warmup=1, num_samples=1, progress_bar=False).run(jax.random.key(0), X, y)
+
+
+@pytest.fixture(autouse=True)
+def nothing_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make sampling, and every loop that could be compiled for it, an error of its own."""
+
+    def refuse(*args: Any, **kwargs: Any) -> Any:
+        raise AssertionError("the sampler ran on bad input")
+
+    monkeypatch.setattr(bmsvm.BMSVMGibbs, "sample", refuse)
+    monkeypatch.setattr(jax.lax, "scan", refuse)
+    monkeypatch.setattr(jax.lax, "fori_loop", refuse)
+    monkeypatch.setattr(jax.lax, "while_loop", refuse)
+
+
+both_ways = pytest.mark.parametrize("run", [by_prepare, by_sampler])
+
+BAD_DATA = {
+    "NaN in X": (put(X, (4, 1), np.nan), y, "X must be finite", "X[4, 1] = nan"),
+    "infinite X": (put(X, (0, 0), -np.inf), y, "X must be finite", "X[0, 0] = -inf"),
+    "1-D X": (X[:, 0], y, "X must have two dimensions", "got shape (9,)"),
+    "3-D X": (X[:, :, None], y, "X must have two dimensions", "got shape (9, 2, 1)"),
+    "scalar X": (3.0, y, "X must have two dimensions", "got shape ()"),
+    "no features": (X[:, :0], y, "X must have at least one feature", "got shape (9, 0)"),
+    "ragged X": ([[1.0, 2.0], [3.0]], y, "X must be a matrix of numbers", "inhomogeneous"),
+    "words in X": (np.full((N, P), "red"), y, "X must be a matrix of real", "'red'"),
+    "numbers as strings": (X.astype(str), y, "X must be a matrix of real", "dtype <U32"),
+    "complex X": (X + 1j, y, "X must be a matrix of real", "dtype complex128"),
+    "dates in X": (np.zeros((N, P), "datetime64[D]"), y, "X must be a matrix of real", "datetime"),
+    "word in an object X": (put(X, (2, 0), "b", object), y, "X must be a", "X[2, 0] = 'b'"),
+    "None in an object X": (put(X, (8, 1), None, object), y, "X must be a", "X[8, 1] = None"),
+    "NaN in an object X": (put(X, (1, 1), np.nan, object), y, "X must be finite", "X[1, 1] = nan"),
+    "sparse X": (scipy.sparse.csr_matrix(X), y, "X must be a dense matrix", "csr_matrix"),
+    "sparse array X": (scipy.sparse.coo_array(X), y, "X must be a dense matrix", "coo_array"),
+    "too few labels": (X, y[:-1], "X and y must have the same number", "X has 9, y has 8"),
+    "too many labels": (X, [*y, 0], "X and y must have the same number", "X has 9, y has 10"),
+    "one row": (X[:1], y[:1], "X must have at least 2 rows", "got 1"),
+    "no rows": (X[:0], y[:0], "X must have at least 2 rows", "got 0"),
+    "one class": (X, np.full(N, 7), "y must have at least 2 classes", "7"),
+    "one word": (X, ["a"] * N, "y must have at least 2 classes", "'a'"),
+    "2-D y": (X, y[:, None], "y must have one dimension", "got shape (9, 1)"),
+    "one-hot y": (X, np.eye(3)[y], "y must have one dimension", "got shape (9, 3)"),
+    "scalar y": (X, 1, "y must have one dimension", "got shape ()"),
+    "ragged y": (X, [[0], [0, 1]], "y must be a sequence of labels", "inhomogeneous"),
+    "NaN label": (X, put(y, 5, np.nan, float), "y must not have missing", "y[5] = nan"),
+    "infinite label": (X, put(y, 0, np.inf, float), "y must not have missing", "y[0] = inf"),
+    "NaN in object labels": (X, put(y, 3, np.nan, object), "y must not have", "y[3] = nan"),
+    "None for all labels": (X, [None] * N, "y must not have missing", "y[0] = None"),
+    "NaT label": (X, put(y, 2, "NaT", "datetime64[D]"), "y must not have", "y[2] = NaT"),
+    "mixed list": (X, [*y[:-1], "a"], "y must have labels of one type", "y[8] = 'a'"),
+    "mixed objects": (X, put(y, 0, "a", object), "y must have labels of one type", "y[0] = 'a'"),
+    "NaN among words": (X, ["a", "b", np.nan] * 3, "y must have labels of one", "y[2] = nan"),
+    "None among words": (X, ["a", "b", None] * 3, "y must have labels of one", "y[2] = None"),
+    "unsortable": (X, [object() for _ in y], "y must have labels that can be sorted", "object"),
+}
+
+
+@both_ways
+@pytest.mark.parametrize("name", BAD_DATA)
+def test_bad_data_are_named(run: Any, name: str) -> None:
+    rows, labels, says, value = BAD_DATA[name]
+    with pytest.raises(ValueError, match="^" + re.escape(says)) as caught:
+        run(rows, labels)
+    assert value in str(caught.value)
+
+
+BAD_GRAMS = {
+    "not square": (GRAM[:, :5], "X must be the square Gram matrix", "(9, 5)"),
+    "not symmetric": (put(GRAM, (0, 1), 9.0), "X: the Gram matrix must be symmetric", "|K - K'|"),
+    "negative eigenvalue": (GRAM - 0.1 * np.eye(N), "X: the Gram matrix must be positive", "-0.1"),
+    "barely negative": (GRAM - 1e-9 * np.eye(N), "X: the Gram matrix must be positive", "-1e-09"),
+    "zero": (np.zeros((N, N)), "X: the Gram matrix is zero", ""),
+    "NaN": (put(GRAM, (3, 3), np.nan), "X must be finite", "X[3, 3] = nan"),
+}
+
+
+@both_ways
+@pytest.mark.parametrize("name", BAD_GRAMS)
+def test_bad_gram_matrices_are_named(run: Any, name: str) -> None:
+    matrix, says, value = BAD_GRAMS[name]
+    with pytest.raises(ValueError, match="^" + re.escape(says)) as caught:
+        run(matrix, y, kernel="precomputed")
+    assert value in str(caught.value)
+
+
+BAD_NUMBERS = [0.0, -1.0, np.nan, np.inf, "3", None, [1.0], 1j, 10**400]
+
+
+@both_ways
+@pytest.mark.parametrize("value", BAD_NUMBERS, ids=lambda value: repr(value)[:5])
+@pytest.mark.parametrize("field", [field.name for field in fields(bmsvm.Hyperparameters)])
+def test_bad_hyperparameters_are_named(run: Any, field: str, value: Any) -> None:
+    bad = replace(bmsvm.PAPER, **{field: value})
+    message = f"hyperparameters.{field} must be a positive finite number; got {value!r}"
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        run(X, y, hyperparameters=bad)
+
+
+def asymmetric(a: Any, b: Any) -> Any:
+    return np.asarray(a)[:, :1] - 2 * np.asarray(b)[:, :1].T
+
+
+def indefinite(a: Any, b: Any) -> Any:
+    return -np.asarray(a) @ np.asarray(b).T
+
+
+BAD_SETTINGS = {
+    "coupling": (
+        {"coupling": "sum"},
+        "coupling must be one of 'sum_to_zero', 'independent'",
+        "'sum'",
+    ),
+    "coupling type": ({"coupling": ["independent"]}, "coupling must be one of", "['independent']"),
+    "coupling None": ({"coupling": None}, "coupling must be one of", "None"),
+    "likelihood": ({"likelihood": "softmax"}, "likelihood must be one of 'hinge'", "'softmax'"),
+    "likelihood type": ({"likelihood": ["hinge"]}, "likelihood must be one of", "['hinge']"),
+    "kernel": ({"kernel": "rbf"}, "kernel must be one of 'gaussian', ", "'rbf'"),
+    "kernel type": ({"kernel": 3.0}, "kernel must be a name or a callable", "3.0"),
+    "kernel matrix": ({"kernel": np.eye(2)}, "kernel must be a name or a callable", "array"),
+    "kernel shape": ({"kernel": lambda a, b: a}, "kernel must return one value per", "(9, 2)"),
+    "asymmetric": ({"kernel": asymmetric}, "kernel: the Gram matrix must be symmetric", "|K - K'|"),
+    "indefinite": ({"kernel": indefinite}, "kernel: the Gram matrix must be positive", "-"),
+    "lengthscale": ({"lengthscale": 0.0}, "lengthscale must be a positive number", "0.0"),
+    "lengthscale NaN": ({"lengthscale": np.nan}, "lengthscale must be a positive", "nan"),
+    "lengthscale word": ({"lengthscale": "long"}, "lengthscale must be a positive", "'long'"),
+    "lengthscales": ({"lengthscale": [1.0, 2.0, 3.0]}, "lengthscale must be a", "X has 2"),
+    "hyperparameters": ({"hyperparameters": {"eta": 1}}, "hyperparameters must be", "{'eta': 1}"),
+}
+
+
+@both_ways
+@pytest.mark.parametrize("name", BAD_SETTINGS)
+def test_bad_settings_are_named(run: Any, name: str) -> None:
+    settings, says, value = BAD_SETTINGS[name]
+    with pytest.raises(ValueError, match="^" + re.escape(says)) as caught:
+        run(X, y, **settings)
+    assert value in str(caught.value).split(says)[1]
+
+
+@pytest.mark.parametrize("preset", ["fast", None, 1, ["paper"]])
+def test_unknown_presets_are_named(preset: Any) -> None:
+    message = r"^preset must be one of 'default', .*; got " + re.escape(repr(preset))
+    with pytest.raises(ValueError, match=message):
+        bmsvm.BMSVMGibbs(preset=preset)
+
+
+def test_labels_must_be_given() -> None:
+    with pytest.raises(ValueError, match=r"^y must be given"):
+        MCMC(bmsvm.BMSVMGibbs(), num_warmup=1, num_samples=1).run(jax.random.key(0), X)
+
+
+GOOD_DATA = {
+    "lists": (X.tolist(), y.tolist()),
+    "integers": (np.round(10 * X).astype(int), y),
+    "booleans": (X > 0, y > 0),
+    "objects that are numbers": (X.astype(object), y.astype(object)),
+    "single precision": (X.astype(np.float32), y.astype(np.int8)),
+    "words": (X, np.array(["b", "c", "a"])[y]),
+    "words as objects": (X, np.array(["b", "c", "a"], dtype=object)[y]),
+    "whole floats and integers": (X, [0, 1.0, 2] * 3),
+    "dates": (X, np.array(["2001-01-01", "2002-01-01", "2003-01-01"], "datetime64[D]")[y]),
+    "JAX arrays": (jax.numpy.asarray(X), jax.numpy.asarray(y)),
+    "negative labels": (X, y - 1),
+}
+
+
+@pytest.mark.parametrize("name", GOOD_DATA)
+def test_unusual_but_good_data_are_taken(name: str) -> None:
+    rows, labels = GOOD_DATA[name]
+    problem = bmsvm.prepare(rows, labels)
+    classes = np.unique(np.asarray(labels))
+    assert problem.n_classes == len(classes)
+    np.testing.assert_array_equal(classes[np.asarray(problem.labels)], np.asarray(labels))
+
+
+def test_good_data_do_reach_the_sampler() -> None:
+    with pytest.raises(AssertionError, match="the sampler ran"):
+        by_sampler(X, y)

@@ -1,0 +1,362 @@
+"""The sampler and the model behave as NumPyro and ArviZ users expect of any other."""
+
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import arviz as az
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from numpyro.diagnostics import effective_sample_size
+from numpyro.infer import MCMC, NUTS, Predictive
+
+import bmsvm
+from bmsvm import BMSVMGibbs, kernels, prepare
+from bmsvm.diagnostics import to_arviz
+from bmsvm.inference.blocks import (
+    collapsed_parameters,
+    conjugate_parameters,
+    exact_scores,
+    interweave,
+    scale,
+)
+from bmsvm.models import coefficients, hierarchical_model
+
+ARVIZ_1 = int(az.__version__.split(".")[0]) >= 1
+N, C = 18, 3
+CLASSES = np.array(["ash", "beech", "cedar"])
+LABELS = np.arange(N) % C
+NAMES = CLASSES[LABELS]
+X = np.random.default_rng(0).normal(size=(N, 2)) + 2.0 * np.eye(C)[LABELS, :2]
+
+# A short sweep that compiles fast: these tests are about the chain, not about the blocks.
+BLOCKS = (exact_scores(), conjugate_parameters())
+MODEL = {"lengthscale": 2.0}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def compile_each_program_once(tmp_path_factory):
+    """MCMC compiles its loop at every call of run, so let identical programs be found again."""
+    names = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
+    before = [getattr(jax.config, name) for name in names]
+    jax.config.update(names[0], str(tmp_path_factory.mktemp("programs")))
+    jax.config.update(names[1], 0.2)
+    yield
+    for name, value in zip(names, before, strict=True):
+        jax.config.update(name, value)
+
+
+def sampler(**settings):
+    return BMSVMGibbs(**{**MODEL, "blocks": BLOCKS, **settings})
+
+
+def chain(kernel=None, *, warmup=10, samples=10, **settings):
+    settings = {"progress_bar": False, "chain_method": "sequential", **settings}
+    kernel = sampler() if kernel is None else kernel
+    return MCMC(kernel, num_warmup=warmup, num_samples=samples, **settings)
+
+
+def drawn(mcmc, *args, seed=0, **settings):
+    mcmc.run(jax.random.key(seed), *(args or (X, NAMES)), **settings)
+    return mcmc.get_samples(group_by_chain=True)
+
+
+def assert_same(left, right, rtol=0.0):
+    assert left.keys() == right.keys()
+    for name, value in left.items():
+        np.testing.assert_allclose(value, right[name], rtol=rtol, atol=rtol, err_msg=name)
+
+
+@pytest.fixture(scope="module")
+def reference():
+    mcmc = chain()
+    drawn(mcmc)
+    return mcmc
+
+
+def test_sites_and_shapes(reference):
+    samples = reference.get_samples()
+    shapes = {name: value.shape for name, value in samples.items()}
+    assert shapes == {
+        "noise_variance": (10,),
+        "precision": (10,),
+        "intercept": (10, C),
+        "scores": (10, N, C),
+    }
+    np.testing.assert_allclose(samples["scores"].sum(-1), 0, atol=1e-12)
+    np.testing.assert_allclose(samples["intercept"].sum(-1), 0, atol=1e-12)
+
+
+def test_chain_methods_give_the_same_draws():
+    # Not bit for bit: XLA adds up batched reductions in another order, and sweeps pass the
+    # rounding on. Over 20 sweeps it grows from 1e-16 to less than 1e-9.
+    assert jax.local_device_count() >= 2
+    runs = {
+        method: drawn(chain(num_chains=2, chain_method=method))
+        for method in ("sequential", "vectorized", "parallel")
+    }
+    assert runs["sequential"]["scores"].shape == (2, 10, N, C)
+    assert not np.allclose(runs["sequential"]["scores"][0], runs["sequential"]["scores"][1])
+    assert_same(runs["vectorized"], runs["sequential"], rtol=1e-7)
+    assert_same(runs["parallel"], runs["sequential"], rtol=1e-7)
+
+
+def test_thinning_keeps_every_second_draw(reference):
+    thinned = drawn(chain(thinning=2))
+    every = reference.get_samples(group_by_chain=True)
+    assert_same(thinned, {name: value[:, 1::2] for name, value in every.items()}, rtol=1e-12)
+
+
+def test_progress_bar_shows_the_diagnostics(reference, monkeypatch, capfd):
+    text = reference.sampler.get_diagnostics_str(reference.last_state)
+    assert text == "acc. z 1.00"
+    monkeypatch.delenv("CI", raising=False)  # MCMC turns the bar off if either is set
+    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
+    shown = drawn(chain(progress_bar=True))
+    assert text in capfd.readouterr().err
+    assert_same(shown, reference.get_samples(group_by_chain=True), rtol=1e-12)
+
+
+def test_diagnostics_of_gradient_moves(reference):
+    state = reference.last_state._replace(num_steps=jnp.asarray(8), step_size=jnp.asarray(0.25))
+    assert reference.sampler.get_diagnostics_str(state) == "8 steps of 0.25, acc. z 1.00"
+
+
+def test_extra_fields_and_excluded_sites(reference):
+    assert reference.get_extra_fields() == {}  # the weights are not stored unless asked for
+    mcmc = chain()
+    samples = drawn(mcmc, extra_fields=("accept_prob", "weights", "step_size", "~z.scores"))
+    assert set(samples) == {"noise_variance", "precision", "intercept"}
+    fields = mcmc.get_extra_fields()
+    problem = mcmc.last_state.problem
+    rank = problem.factor.eigenvalues.shape[0]
+    assert fields["weights"].shape == (10, rank, C - 1)
+    assert fields["accept_prob"].shape == fields["step_size"].shape == (10,)
+    np.testing.assert_array_equal(fields["accept_prob"], 1.0)
+    wide = coefficients(fields["weights"][-1], problem)
+    assert wide.shape == (N, C)
+    np.testing.assert_allclose(wide.sum(-1), 0, atol=1e-8)
+    with pytest.raises(ValueError, match="log_likelihood needs the scores"):
+        to_arviz(mcmc)
+    assert "posterior" in groups(to_arviz(mcmc, log_likelihood=False))
+    # and through ArviZ alone, a likelihood without scores is missing rather than made up
+    data = az.from_numpyro(mcmc, log_likelihood=True)
+    assert np.isnan(np.asarray(data["log_likelihood"]["y"])).all()
+
+
+def test_summary_leaves_out_the_scores(reference, capsys):
+    reference.print_summary()
+    lines = [line.split() for line in capsys.readouterr().out.splitlines() if line.strip()]
+    names = [line[0].split("[")[0] for line in lines[1:] if not line[0].startswith("Number")]
+    assert names == ["intercept"] * C + ["noise_variance", "precision"]
+
+
+def test_warmup_then_run_and_running_on_equal_one_long_run():
+    long = drawn(chain(samples=20))
+    mcmc = chain()
+    mcmc.warmup(jax.random.key(0), X, NAMES)
+    assert int(mcmc.post_warmup_state.i) == 10
+    halves = []
+    for _ in range(2):
+        mcmc.run(mcmc.post_warmup_state.rng_key, X, NAMES)
+        halves.append(mcmc.get_samples(group_by_chain=True))
+        mcmc.post_warmup_state = mcmc.last_state
+    joined = {name: np.concatenate([h[name] for h in halves], axis=1) for name in long}
+    assert_same(joined, long)  # bit for bit
+    assert int(mcmc.last_state.i) == 30
+
+
+def test_running_on_after_run_equals_having_run_longer(reference):
+    longer = drawn(chain(samples=20))
+    mcmc = chain()
+    first = drawn(mcmc)
+    mcmc.post_warmup_state = mcmc.last_state
+    mcmc.run(mcmc.last_state.rng_key, X, NAMES)
+    second = mcmc.get_samples(group_by_chain=True)
+    joined = {name: np.concatenate([first[name], second[name]], axis=1) for name in longer}
+    assert_same(joined, longer)  # bit for bit
+
+
+@pytest.mark.parametrize("preset", ["default", "gibbs", "paper"])
+def test_kernels_survive_pickling(preset):
+    kernel = BMSVMGibbs(**MODEL, preset=preset)
+    kernel.prepare(X, NAMES)
+    again = pickle.loads(pickle.dumps(kernel))
+    assert [block.name for block in again.blocks] == [block.name for block in kernel.blocks]
+    left, right = (each.prepare(X, NAMES) for each in (kernel, again))
+    np.testing.assert_array_equal(left.factor.basis, right.factor.basis)
+
+
+def test_runs_survive_pickling():
+    mcmc = chain(BMSVMGibbs(**MODEL, preset="paper"))
+    mcmc.run(jax.random.PRNGKey(0), X, NAMES)
+    again = pickle.loads(pickle.dumps(mcmc))
+    before = mcmc.get_samples(group_by_chain=True)
+    assert_same(again.get_samples(group_by_chain=True), before)
+    assert "log_likelihood" in groups(to_arviz(again))
+    again.run(jax.random.PRNGKey(0), X, NAMES)
+    assert_same(again.get_samples(group_by_chain=True), before)
+
+
+def test_init_params_are_where_the_chain_starts():
+    still = sampler(blocks=())  # no moves: every draw is the initial state
+    start = {
+        "scores": np.linspace(-1, 1, N)[:, None] * np.array([1.0, -0.25, -0.75]),
+        "noise_variance": 3.0,
+        "precision": 0.5,
+    }
+    samples = drawn(chain(still, warmup=0, samples=1), init_params=start)
+    for name, value in start.items():
+        np.testing.assert_allclose(samples[name][0, 0], value, atol=1e-12)
+    two = {name: np.stack([value, 2 * np.asarray(value)]) for name, value in start.items()}
+    for method in ("sequential", "vectorized"):
+        run = chain(still, warmup=0, samples=1, num_chains=2, chain_method=method)
+        samples = drawn(run, init_params=two)
+        for name, value in two.items():
+            np.testing.assert_allclose(samples[name][:, 0], value, atol=1e-12)
+
+
+def test_data_and_prepared_problem_give_the_same_draws(reference):
+    expected = reference.get_samples(group_by_chain=True)
+    problem = prepare(X, NAMES, **MODEL)
+    assert_same(drawn(chain(), problem), expected)
+    mcmc = chain()
+    mcmc.run(jax.random.key(0), X=X, y=NAMES)
+    assert_same(mcmc.get_samples(group_by_chain=True), expected)
+
+
+def test_data_changed_in_place_are_prepared_again():
+    kernel, rows = sampler(), X.copy()
+    first = kernel.prepare(rows, LABELS)
+    assert kernel.prepare(rows, LABELS) is first
+    assert kernel.prepare(rows.copy(), LABELS.copy()) is first
+    rows *= 2
+    assert kernel.prepare(rows, LABELS) is not first
+
+
+def test_jit_model_args(reference):
+    mcmc = chain(jit_model_args=True)
+    assert_same(drawn(mcmc, X, LABELS), reference.get_samples(group_by_chain=True))
+    other = drawn(mcmc, X[::-1].copy(), LABELS)
+    assert_same(other, drawn(chain(), X[::-1].copy(), LABELS))
+    problem = prepare(X, NAMES, **MODEL)
+    assert_same(drawn(mcmc, problem), reference.get_samples(group_by_chain=True))
+
+
+def groups(data):
+    return {name.strip("/") for name in (data.children if ARVIZ_1 else data.groups())}
+
+
+def assert_arviz_groups(data, observed):
+    assert {"posterior", "log_likelihood", "observed_data"} <= groups(data)
+    assert data["posterior"]["scores"].dims == ("chain", "draw", "row", "class")
+    assert data["posterior"]["intercept"].dims == ("chain", "draw", "class")
+    assert data["log_likelihood"]["y"].dims == ("chain", "draw", "row")
+    assert data["observed_data"]["y"].dims == ("row",)
+    np.testing.assert_array_equal(data["observed_data"]["y"], observed)
+
+
+@pytest.mark.filterwarnings("ignore")  # so few draws say little, and ArviZ says so
+@pytest.mark.parametrize("likelihood", ["hinge", "normalized"])
+def test_arviz_reads_a_run(likelihood):
+    kernel = BMSVMGibbs(**MODEL, likelihood=likelihood, preset="paper")
+    mcmc = chain(kernel, samples=60, num_chains=2, chain_method="vectorized")
+    samples = drawn(mcmc)
+    data = az.from_numpyro(mcmc, log_likelihood=True)
+    assert_arviz_groups(data, LABELS)
+    log_likelihood = bmsvm.models.likelihoods.LIKELIHOODS[likelihood]
+    expected = jax.vmap(jax.vmap(lambda z: log_likelihood(z, jnp.asarray(LABELS))))
+    np.testing.assert_allclose(
+        data["log_likelihood"]["y"], expected(samples["scores"]), rtol=1e-10, atol=1e-10
+    )
+    assert np.isfinite(az.loo(data).elpd if ARVIZ_1 else az.loo(data).elpd_loo)
+    if hasattr(az, "waic"):
+        assert np.isfinite(az.waic(data).elpd_waic)
+
+    named = to_arviz(mcmc, rows=[f"tree {i}" for i in range(N)])
+    assert_arviz_groups(named, LABELS)
+    assert list(named["posterior"]["class"].values) == list(CLASSES)
+    assert str(named["posterior"]["row"].values[-1]) == f"tree {N - 1}"
+    one = named["posterior"]["scores"].sel({"class": "beech", "row": "tree 4"})
+    np.testing.assert_array_equal(one, samples["scores"][:, :, 4, 1])
+    with pytest.raises(ValueError, match="classes must have one label for each class, 3 of them"):
+        to_arviz(mcmc, classes=["a", "b"])
+
+
+def test_nuts_runs_on_the_same_model():
+    problem = prepare(X, NAMES, **MODEL)
+    mcmc = chain(NUTS(hierarchical_model, max_tree_depth=4), warmup=20, samples=20)
+    samples = drawn(mcmc, problem)
+    assert samples["scores"].shape == (1, 20, N, C)
+    assert all(np.isfinite(value).all() for value in samples.values())
+    assert_arviz_groups(az.from_numpyro(mcmc, log_likelihood=True), LABELS)
+    named = to_arviz(mcmc, classes=CLASSES)
+    assert list(named["posterior"]["class"].values) == list(CLASSES)
+
+
+def test_predictive_draws_labels(reference):
+    problem, samples = prepare(X, NAMES, **MODEL), reference.get_samples()
+    key = jax.random.key(1)
+    labels = Predictive(hierarchical_model, samples)(key, problem, observed=False)["y"]
+    assert labels.shape == (10, N)
+    assert set(np.unique(labels)) <= set(range(C))
+    assert (labels != LABELS).any()
+    assert np.mean(labels == LABELS) > 1 / C
+    given = Predictive(hierarchical_model, samples)(key, problem)["y"]
+    np.testing.assert_array_equal(given, np.broadcast_to(LABELS, (10, N)))
+
+
+def test_importing_leaves_the_precision_alone():
+    code = (
+        "import jax; before = jax.config.jax_enable_x64\n"
+        "import bmsvm, bmsvm.datasets, bmsvm.diagnostics, bmsvm.inference, bmsvm.models\n"
+        "problem = bmsvm.prepare([[0.0], [1.0], [2.0]], [0, 1, 1])\n"
+        "assert jax.config.jax_enable_x64 is before is False\n"
+        "assert problem.factor.basis.dtype == 'float32'\n"
+    )
+    root = str(Path(bmsvm.__file__).parents[1])
+    environment = {k: v for k, v in os.environ.items() if k != "JAX_ENABLE_X64"}
+    environment["PYTHONPATH"] = os.pathsep.join([root, environment.get("PYTHONPATH", "")])
+    subprocess.run([sys.executable, "-c", code], check=True, env=environment)
+
+
+def test_the_factorisation_is_double_in_single_precision():
+    double = prepare(X, NAMES, **MODEL).factor
+    with jax.enable_x64(False):
+        gram = kernels.gram(kernels.gaussian(2.0), X)
+        single = prepare(X, NAMES, **MODEL).factor
+    assert gram.dtype == np.float64
+    for narrow, wide in zip(single, double, strict=True):
+        assert narrow.dtype == np.float32
+        np.testing.assert_array_equal(narrow, np.asarray(wide).astype(np.float32))
+
+
+def test_single_and_double_precision_agree():
+    blocks = (exact_scores(), collapsed_parameters(), interweave(), scale())
+
+    def run(seed):
+        mcmc = chain(
+            sampler(blocks=blocks),
+            warmup=200,
+            samples=1000,
+            num_chains=4,
+            chain_method="vectorized",
+        )
+        return drawn(mcmc, seed=seed, extra_fields=("~z.scores",))
+
+    double = run(0)
+    with jax.enable_x64(False):
+        single = {name: np.asarray(value) for name, value in run(1).items()}
+    for name in ("noise_variance", "precision"):
+        assert single[name].dtype == np.float32
+        assert np.isfinite(single[name]).all()
+        logs = [np.log(np.asarray(each[name], float)) for each in (single, double)]
+        errors = [log.std() / np.sqrt(effective_sample_size(log)) for log in logs]
+        difference = logs[0].mean() - logs[1].mean()
+        print(name, "mean log, single", logs[0].mean(), "double", logs[1].mean(), "mcse", errors)
+        assert np.hypot(*errors) < 0.15
+        assert abs(difference) < 4 * np.hypot(*errors), (name, difference, errors)
