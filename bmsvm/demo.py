@@ -14,6 +14,7 @@ import arviz as az
 import jax
 import numpy as np
 import numpyro
+from jax.typing import ArrayLike
 from numpyro.infer import MCMC
 from sklearn.metrics import log_loss
 from sklearn.model_selection import train_test_split
@@ -21,6 +22,7 @@ from sklearn.preprocessing import StandardScaler
 
 from bmsvm import BMSVMGibbs, kernels
 from bmsvm.datasets import load_wine
+from bmsvm.diagnostics import to_arviz
 from bmsvm.inference.predict import class_probabilities, features_at
 
 LENGTHSCALE = 3.5
@@ -57,10 +59,11 @@ def run_demo(output: Path, *, num_warmup: int = 1000, num_samples: int = 1000) -
     mcmc.run(jax.random.key(0), train, y_train, extra_fields=("accept_prob",))
     draws = jax.block_until_ready(mcmc.get_samples())
     seconds = time.perf_counter() - began
-    print(f"4 chains of {num_warmup} + {num_samples} sweeps in {seconds:.1f} s, compiling included.")
+    print(
+        f"4 chains of {num_warmup} + {num_samples} sweeps in {seconds:.1f} s, compiling included."
+    )
 
-    hyper = {name: mcmc.get_samples(True)[name] for name in ("noise_variance", "precision")}
-    summary = az.summary(az.from_dict(posterior_dict(hyper)), round_to=3)
+    summary = az.summary(to_arviz(mcmc), var_names=["noise_variance", "precision"])
     print("\nIs it converged? R-hat should be below 1.01, the effective sizes above 400.")
     print(summary.to_string())
 
@@ -80,17 +83,22 @@ def run_demo(output: Path, *, num_warmup: int = 1000, num_samples: int = 1000) -
 
     output.mkdir(parents=True, exist_ok=True)
     path = output / "demo.png"
-    _plot(path, hyper, probabilities, y_test, list(data.target_names))
+    _plot(path, mcmc.get_samples(True)["precision"], probabilities, y_test, list(data.target_names))
     print(f"\nPicture: {path}")
-    return {"error": error, "log_loss": loss, "max_rhat": float(summary["r_hat"].max())}
+    return {
+        "error": error,
+        "log_loss": loss,
+        "max_rhat": float(summary["r_hat"].astype(float).max()),
+    }
 
 
-def posterior_dict(values: dict[str, jax.Array]) -> dict[str, dict[str, np.ndarray]]:
-    """Samples grouped by chain, as both ArviZ 0.x and 1.x take them in ``from_dict``."""
-    return {"posterior": {name: np.asarray(value) for name, value in values.items()}}
-
-
-def _plot(path: Path, hyper, probabilities: np.ndarray, truth: np.ndarray, names: list[str]) -> None:
+def _plot(
+    path: Path,
+    precision: ArrayLike,
+    probabilities: np.ndarray,
+    truth: np.ndarray,
+    names: list[str],
+) -> None:
     import matplotlib
 
     matplotlib.use("Agg")
@@ -99,20 +107,23 @@ def _plot(path: Path, hyper, probabilities: np.ndarray, truth: np.ndarray, names
     figure, (left, right) = plt.subplots(
         1, 2, figsize=(10, 3.6), width_ratios=(1, 1.6), layout="constrained"
     )
-    for chain in np.log(np.asarray(hyper["precision"])):
+    for chain in np.log(np.asarray(precision)):
         left.plot(chain, linewidth=0.5, alpha=0.7)
     left.set(title="log precision, four chains", xlabel="draw", ylabel="log tau")
 
     order = np.lexsort((probabilities.mean(0).max(1), truth))
-    for cls, (name, colour) in enumerate(zip(names, ("#0072B2", "#E69F00", "#009E73"), strict=True)):
-        low, middle, high = np.quantile(probabilities[:, order, cls], (0.05, 0.5, 0.95), axis=0)
+    for cls, (name, colour) in enumerate(
+        zip(names, ("#0072B2", "#E69F00", "#009E73"), strict=True)
+    ):
+        ordered = probabilities[:, order, cls]
+        low, high = np.quantile(ordered, (0.05, 0.95), axis=0)
         at = np.arange(len(order)) + 0.25 * (cls - 1)
         right.vlines(at, low, high, color=colour, linewidth=1.2, alpha=0.6)
-        right.plot(at, middle, "os^"[cls], color=colour, markersize=3, label=name)
+        right.plot(at, ordered.mean(0), "os^"[cls], color=colour, markersize=3, label=name)
     for edge in np.flatnonzero(np.diff(truth[order])) + 0.5:
         right.axvline(edge, color="0.8", linewidth=1)
     right.set(
-        title="Held-out rows: class probabilities, 90% intervals",
+        title="Held-out rows: predictive probabilities, 90% of the draws",
         xlabel="row, ordered by its true class",
         ylabel="probability",
         ylim=(-0.02, 1.02),
@@ -124,7 +135,9 @@ def _plot(path: Path, hyper, probabilities: np.ndarray, truth: np.ndarray, names
 
 def main() -> None:
     """Run the demo from the command line."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        description="Fit, diagnose, predict and plot on the wine data."
+    )
     parser.add_argument("--output", type=Path, default=Path("demo-output"), help="where to write")
     arguments = parser.parse_args()
     numpyro.enable_x64()

@@ -34,9 +34,7 @@ train, test, y_train, y_test = train_test_split(X, y, train_size=120, random_sta
 
 # %%
 sampler = BMSVMGibbs(lengthscale=3.5, likelihood="normalized")
-mcmc = MCMC(
-    sampler, num_warmup=500, num_samples=500, num_chains=4, chain_method="vectorized"
-)
+mcmc = MCMC(sampler, num_warmup=500, num_samples=500, num_chains=4, chain_method="vectorized")
 mcmc.run(jax.random.key(0), train, y_train, extra_fields=("accept_prob", "step_size"))
 
 # %% [markdown]

@@ -38,6 +38,15 @@ LIVELY = Hyperparameters(
 )
 BATCH = 1 << 17
 
+# Programs here are large and run for a second: compile them in a hurry.
+quick_jit = functools.partial(
+    jax.jit,
+    compiler_options={
+        "xla_backend_optimization_level": 0,
+        "xla_llvm_disable_expensive_passes": True,
+    },
+)
+
 
 @dataclass(frozen=True)
 class Case:
@@ -172,16 +181,11 @@ def after_sweeps(blocks, problem: Problem, positions: Position, sweeps: int, see
         return position, infos
 
     keys = jax.random.split(jax.random.key(seed), len(positions.precision))
-    return jax.jit(jax.vmap(run))(keys, positions)
+    return quick_jit(jax.vmap(run))(keys, positions)
 
 
-def coordinates(positions: Position, problem: Problem) -> np.ndarray:
-    """What is watched of each position, shape (draws, m).
-
-    log sigma2, log tau, then arsinh of: intercept, functions and scores at two rows. The arsinh
-    tames the tails of the prior, whose Gaussian scales are mixed over sigma2.
-    """
-
+@quick_jit
+def _coordinates(positions: Position, problem: Problem) -> jax.Array:
     def one(position):
         rows = jnp.array([0, -1])
         functions = latent(position.intercept, position.weights, problem)[rows]
@@ -193,7 +197,16 @@ def coordinates(positions: Position, problem: Problem) -> np.ndarray:
         logs = jnp.log(jnp.stack([position.noise_variance, position.precision]))
         return jnp.concatenate([logs, *map(jnp.arcsinh, parts)])
 
-    return np.asarray(jax.jit(jax.vmap(one))(positions))
+    return jax.vmap(one)(positions)
+
+
+def coordinates(positions: Position, problem: Problem) -> np.ndarray:
+    """What is watched of each position, shape (draws, m).
+
+    log sigma2, log tau, then arsinh of: intercept, functions and scores at two rows. The arsinh
+    tames the tails of the prior, whose Gaussian scales are mixed over sigma2.
+    """
+    return np.asarray(_coordinates(positions, problem))
 
 
 def second_order(watched: np.ndarray, reference: np.ndarray) -> np.ndarray:

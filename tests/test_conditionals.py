@@ -631,29 +631,53 @@ sampled_cases = pytest.mark.parametrize("some", SAMPLED, ids=some_ids)
 STATE = Scales(seed=5, noise_variance=0.6, precision=0.4, scores=1.5)
 
 
+@jax.jit
+def draw_all(key: jax.Array, here: Position, problem: Problem) -> dict[str, jax.Array]:
+    """Draw from every conditional at ``here``; the weights given the intercept drawn."""
+    tau, sigma2 = here.precision, here.noise_variance
+    projection = conditionals.project(here.columns, problem)
+    intercept = conditionals.intercept_collapsed(projection, tau, sigma2, problem)
+    keys = jax.random.split(key, 5)
+    intercepts = intercept.sample(keys[3], (DRAWS,))
+
+    def weights_given(key: jax.Array, intercept: jax.Array) -> jax.Array:
+        found = conditionals.weights_full(projection, intercept, tau, sigma2, problem)
+        return found.sample(key)
+
+    return {
+        "noise_variance": conditionals.noise_variance_full(here, problem).sample(keys[0], (DRAWS,)),
+        "noise_variance_collapsed": conditionals.noise_variance_collapsed(
+            projection, tau, problem
+        ).sample(keys[1], (DRAWS,)),
+        "precision": conditionals.precision_full(here.weights, sigma2, problem).sample(
+            keys[2], (DRAWS,)
+        ),
+        "intercept": intercepts,
+        "weights": jax.vmap(weights_given)(jax.random.split(keys[4], DRAWS), intercepts),
+    }
+
+
+@functools.partial(jax.jit, static_argnames="site")
+def joint_along(site: str, values: jax.Array, here: Position, problem: Problem) -> jax.Array:
+    return jax.vmap(lambda value: log_joint(here._replace(**{site: value}), problem))(values)
+
+
 @sampled_cases
 @pytest.mark.parametrize("site", ["noise_variance", "precision"])
 def test_scale_draws_follow_the_joint(some: Any, site: str) -> None:
     case = make(*some)
     here = state(STATE, case)
-    if site == "noise_variance":
-        found = conditionals.noise_variance_full(here, case.problem)
-    else:
-        found = conditionals.precision_full(here.weights, here.noise_variance, case.problem)
-    draws = found.sample(jax.random.key(1), (DRAWS,))
+    draws = draw_all(jax.random.key(1), here, case.problem)[site]
     grid = np.geomspace(draws.min() / 1000, draws.max() * 10, 4000)
-    densities = jax.vmap(lambda x: log_joint(here._replace(**{site: x}), case.problem))(grid)
-    assert_drawn_from(draws, densities, grid)
+    assert_drawn_from(draws, joint_along(site, grid, here, case.problem), grid)
 
 
 @sampled_cases
 def test_noise_draws_follow_the_dense_marginal(some: Any) -> None:
     case = make(*some)
     here = state(STATE, case)
-    projection = conditionals.project(here.columns, case.problem)
-    found = conditionals.noise_variance_collapsed(projection, here.precision, case.problem)
-    draws = found.sample(jax.random.key(2), (DRAWS,))
-    grid = np.geomspace(draws.min() / 5, draws.max() * 10, 1000)
+    draws = draw_all(jax.random.key(2), here, case.problem)["noise_variance_collapsed"]
+    grid = np.geomspace(draws.min() / 5, draws.max() * 10, 400)
     densities = [
         dense_log_density(case, here._replace(noise_variance=x)) + log_prior_noise(x) for x in grid
     ]
@@ -665,21 +689,8 @@ def test_intercept_and_weights_draws_have_the_dense_posterior(some: Any) -> None
     case = make(*some)
     problem = case.problem
     here = state(STATE, case)
-    projection = conditionals.project(here.columns, problem)
-
-    @jax.jit
-    @jax.vmap
-    def draw(key: jax.Array) -> tuple[jax.Array, jax.Array]:
-        key_intercept, key_weights = jax.random.split(key)
-        intercept = conditionals.intercept_collapsed(
-            projection, here.precision, here.noise_variance, problem
-        ).sample(key_intercept)
-        weights = conditionals.weights_full(
-            projection, intercept, here.precision, here.noise_variance, problem
-        ).sample(key_weights)
-        return intercept, weights
-
-    intercepts, weights = map(np.asarray, draw(jax.random.split(jax.random.key(3), DRAWS)))
+    drawn = draw_all(jax.random.key(3), here, problem)
+    intercepts, weights = np.asarray(drawn["intercept"]), np.asarray(drawn["weights"])
     rank = int(problem.rank)
     assert np.all(weights[:, rank:] == 0)
     basis, eigenvalues = map(np.asarray, problem.factor)

@@ -18,16 +18,18 @@ from oracle import (
 )
 
 from bmsvm.inference import PRESETS, BMSVMGibbs, preset_blocks
-from bmsvm.inference.blocks import conjugate_parameters, parameters, scale, stateless
+from bmsvm.inference.blocks import conjugate_parameters, parameters, stateless
 from bmsvm.inference.slice import slice_step
-from bmsvm.models import log_likelihood
 from bmsvm.models import conditionals as model_conditionals
+from bmsvm.models import log_likelihood
 from bmsvm.models.hierarchy import noise_prior
 
 DRAWS = 20_000
 # At most 10000 z-scores are looked at in this file, with 1e-4 for all of them.
 BOUND = oracle.threshold(1e-4, 10_000)
-BLOCKS = [(case, name) for case in CASES for name in all_blocks(case.likelihood)]
+BLOCKS = [(case, name) for case in CASES[:3] for name in all_blocks(case.likelihood)]
+BLOCKS += [(CASES[3], name) for name in ("metropolis_scores", "hamiltonian", "interweave")]
+BLOCKS = [(case, name) for case, name in BLOCKS if name in all_blocks(case.likelihood)]
 
 
 @pytest.mark.parametrize(("case", "name"), BLOCKS, ids=str)
@@ -44,15 +46,7 @@ def test_block_leaves_the_posterior_invariant(case, name):
     assert any(moved)
 
 
-PRESET_CASES = [
-    (CASES[0], "default"),
-    (CASES[0], "gibbs"),
-    (CASES[1], "default"),
-    (CASES[1], "paper"),
-    (CASES[2], "gibbs"),
-    (CASES[2], "default"),
-    (CASES[3], "paper"),
-]
+PRESET_CASES = [(CASES[1], "default"), (CASES[2], "paper"), (CASES[3], "gibbs")]
 
 
 @pytest.mark.parametrize(("case", "preset"), PRESET_CASES, ids=str)
@@ -67,6 +61,7 @@ def test_preset_leaves_the_posterior_invariant(case, preset):
     assert largest(drift(problem, before, after)) < BOUND
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("preset", PRESETS)
 def test_chains_from_far_away_find_the_posterior(preset):
     """Chains started at wild scores, much noise and no precision forget it.
@@ -123,25 +118,21 @@ def scale_without_jacobian():
     return stateless("scale_without_jacobian", move)
 
 
-@pytest.mark.parametrize("case", [CASES[0], CASES[3]], ids=str)
-def test_a_forgotten_jacobian_is_noticed(case):
+def test_a_forgotten_jacobian_is_noticed():
     """The oracle has power: the wrong scale move is rejected, and by a wide margin."""
-    problem, before = exact_draws(case, DRAWS)
+    problem, before = exact_draws(CASES[0], DRAWS)
     after, _ = after_sweeps((scale_without_jacobian(),), problem, before, sweeps=3, seed=13)
     assert largest(drift(problem, before, after)) > 2 * BOUND
-    right, _ = after_sweeps((scale(),), problem, before, sweeps=3, seed=13)
-    assert largest(drift(problem, before, right)) < BOUND
 
 
-@pytest.mark.parametrize("case", [CASES[0], CASES[3]], ids=str)
-def test_the_printed_shape_of_the_noise_is_noticed(case, monkeypatch):
+def test_the_printed_shape_of_the_noise_is_noticed(monkeypatch):
     """Shape (a_sigma + nc)/2, as printed, does not leave the posterior invariant."""
 
     def printed(projection, precision, problem):
         right = model_conditionals.noise_variance_collapsed(projection, precision, problem)
         return type(right)(right.concentration + problem.n_rows / 2, right.rate)
 
-    problem, before = exact_draws(case, DRAWS)
+    problem, before = exact_draws(CASES[0], DRAWS)
     monkeypatch.setattr(parameters, "noise_variance_collapsed", printed)
     after, _ = after_sweeps((conjugate_parameters(),), problem, before, sweeps=1, seed=14)
     assert largest(drift(problem, before, after)) > 2 * BOUND

@@ -41,14 +41,9 @@ def some_rows(load, count):
 
 # data, lengthscale, coupling, likelihood, hyperparameters
 SETUPS = {
-    "wine": (
-        functools.partial(some_rows, load_wine, 24), 3.5, "sum_to_zero", "hinge", PAPER
-    ),
-    "iris": (
-        functools.partial(some_rows, load_iris, 20), 2.0, "sum_to_zero", "normalized", PAPER
-    ),
+    "wine": (functools.partial(some_rows, load_wine, 24), 3.5, "sum_to_zero", "hinge", PAPER),
+    "iris": (functools.partial(some_rows, load_iris, 20), 2.0, "sum_to_zero", "normalized", PAPER),
     "blobs": (blobs, 1.5, "independent", "hinge", oracle.LIVELY),
-    "blobs, normalized": (blobs, 1.5, "independent", "normalized", oracle.LIVELY),
 }
 
 
@@ -141,8 +136,7 @@ PAIRS = [
     ("wine", "gibbs"),
     ("wine", "default"),
     ("iris", "default"),
-    ("blobs", "gibbs"),
-    ("blobs, normalized", "default"),
+    ("blobs", "default"),
 ]
 
 
@@ -158,11 +152,11 @@ def test_gibbs_and_nuts_have_one_posterior(name, preset):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["wine", "blobs, normalized"])
+@pytest.mark.parametrize("name", ["iris"])
 def test_integrating_the_weights_out_changes_nothing(name):
     """Both forms of the NumPyro model give one posterior of sigma2, tau and the intercept.
 
-    False alarm: 1e-4 over both problems, if the MCSE is right.
+    False alarm: 1e-4, if the MCSE is right.
     """
     z = z_scores(by_nuts(name, integrate_weights=True), by_nuts(name))
-    assert oracle.largest(z) < oracle.threshold(FALSE_ALARM, 2 * z.size)
+    assert oracle.largest(z) < oracle.threshold(FALSE_ALARM, z.size)

@@ -11,6 +11,7 @@ from bmsvm.inference.blocks import (
     exact_scores,
     hamiltonian,
     metropolis_scores,
+    scale,
 )
 
 __all__ = ["PRESETS", "preset_blocks"]
@@ -22,7 +23,8 @@ def preset_blocks(preset: str, likelihood: str) -> tuple[Block, ...]:
     """Return the blocks of one sweep.
 
     ``default``
-        Momentum for everything, then tau, sigma2, b and B given the scores.
+        Momentum for everything, then tau, sigma2, b and B given the scores; under ``normalized``,
+        which leaves the overall scale nearly free, the scale is moved on its own in between.
     ``paper``
         Section 4.1: random-walk Metropolis on the scores, conjugate sigma2, b, B, then tau.
     ``gibbs``
@@ -30,7 +32,9 @@ def preset_blocks(preset: str, likelihood: str) -> tuple[Block, ...]:
     """
     check_choice("preset", preset, PRESETS)
     if preset == "default":
-        return hamiltonian(), collapsed_parameters()
+        if likelihood == "hinge":
+            return hamiltonian(), collapsed_parameters()
+        return hamiltonian(), scale(), collapsed_parameters()
     if preset == "paper":
         return metropolis_scores(), conjugate_parameters(), conjugate_precision()
     scores = exact_scores() if likelihood == "hinge" else metropolis_scores()

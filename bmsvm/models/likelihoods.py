@@ -37,9 +37,7 @@ def _excess(
     return excess, jnp.sum(jnp.where(own, excess, 0.0), axis=-1)
 
 
-def hinge(
-    scores: jax.Array, labels: jax.Array, smoothing: jax.Array | None = None
-) -> jax.Array:
+def hinge(scores: jax.Array, labels: jax.Array, smoothing: jax.Array | None = None) -> jax.Array:
     """MSVM pseudo-likelihood ``-sum_{j != y} (z_j + d)_+``, eqs. (6) and (11).
 
     It is not normalised over the classes; section 2.2 moves the constant into the prior.
