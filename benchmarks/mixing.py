@@ -74,15 +74,15 @@ def run_sampler(kernel, problem, num_warmup: int, num_samples: int, thinning: in
         kept = {name: sites[name] for name in ("scores", "noise_variance", "precision")}
         return state, (kept, state.num_steps, state.accept_prob)
 
-    def warm_up(state):
+    def warm_up_phase(state):
         return jax.lax.scan(sweep, state, length=num_warmup // thinning)[0]
 
-    def sample(state):
+    def sampling_phase(state):
         return jax.lax.scan(draw, state, length=num_samples // thinning)[1]
 
     state = kernel.init(jax.random.split(jax.random.key(0), 4), num_warmup, None, args, {})
-    compile_warm_up, warm_up = seconds_of(lambda: jax.jit(warm_up).lower(state).compile())
-    compile_sample, sample = seconds_of(lambda: jax.jit(sample).lower(state).compile())
+    compile_warm_up, warm_up = seconds_of(lambda: jax.jit(warm_up_phase).lower(state).compile())
+    compile_sample, sample = seconds_of(lambda: jax.jit(sampling_phase).lower(state).compile())
     warm_up_seconds, state = seconds_of(lambda: warm_up(state))
     seconds, (draws, steps, _) = seconds_of(lambda: sample(state))
     return draws, seconds, warm_up_seconds, compile_warm_up + compile_sample, float(steps.mean())
@@ -210,8 +210,8 @@ def main() -> None:
     for likelihood, of in summary.items():
         mean, worst, paper = TARGETS[likelihood]
         print(
-            f"  {likelihood:10} / NUTS: geometric mean {of['nuts']['geometric_mean']:.1f} (>= {mean}), "
-            f"worst {of['nuts']['worst']:.1f} (>= {worst}); / paper: geometric mean "
+            f"  {likelihood:10} / NUTS: geometric mean {of['nuts']['geometric_mean']:.1f} "
+            f"(>= {mean}), worst {of['nuts']['worst']:.1f} (>= {worst}); / paper: geometric mean "
             f"{of['paper']['geometric_mean']:.0f} (>= {paper}), worst {of['paper']['worst']:.0f}; "
             f"max R-hat {of['max_rhat']:.3f} (< 1.01)"
         )

@@ -144,7 +144,7 @@ class BMSVMGibbs(MCMCKernel):
         return cached[2]
 
     def init(self, rng_key, num_warmup, init_params, model_args, model_kwargs):
-        """Initial state: the scores of section 5, sigma2 and tau drawn from their priors.
+        """Start at the scores of section 5, with sigma2 and tau drawn from their priors.
 
         ``init_params`` may hold any of the sites ``scores``, ``noise_variance``, ``precision``.
         """
@@ -225,7 +225,7 @@ class BMSVMGibbs(MCMCKernel):
         return lambda z: {name.lstrip("_"): value for name, value in z.items()}
 
     def get_diagnostics_str(self, state: BMSVMState) -> str:
-        """Acceptance of the scores, and what the gradient moves do, for the progress bar."""
+        """Describe a sweep for the progress bar: acceptance, and steps where there are any."""
         text = f"acc. z {jnp.mean(state.accept_prob):.2f}"
         if jnp.any(state.num_steps > 0):
             text = (

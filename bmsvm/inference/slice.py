@@ -63,8 +63,7 @@ def slice_step(
     left = step_out(left, -1.0, budget)
 
     def rejected(carry):
-        _, _, _, proposal, proposed_height = carry
-        return proposed_height <= level
+        return carry[-1] <= level
 
     def shrink(carry):
         key, left, right, proposal, _ = carry

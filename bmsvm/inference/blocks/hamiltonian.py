@@ -109,7 +109,8 @@ def _log_density(
     columns, _, noise_variance, precision = _columns(coordinates, problem)
     if smoothing is not None:
         smoothing = smoothing * jax.lax.stop_gradient(jnp.sqrt(noise_variance))
-    squares = sum(jnp.sum(x**2) for x in jax.tree.leaves(coordinates._replace(logs=None)))
+    normals = (coordinates.white, coordinates.intercept)
+    squares = jnp.sum(jnp.stack([jnp.sum(x**2) for x in jax.tree.leaves(normals)]))
     return (
         jnp.sum(log_likelihood(columns, problem, smoothing))
         - 0.5 * squares
