@@ -17,14 +17,16 @@ from numpyro.infer import MCMC, NUTS, Predictive
 import bmsvm
 from bmsvm import BMSVMGibbs, kernels, prepare
 from bmsvm.diagnostics import to_arviz
+from bmsvm.inference import PRESETS
 from bmsvm.inference.blocks import (
     collapsed_parameters,
-    conjugate_parameters,
     exact_scores,
     metropolis_scores,
     scale,
+    stateless,
 )
 from bmsvm.models import coefficients, hierarchical_model
+from bmsvm.models.conditionals import project, weights_full
 
 ARVIZ_1 = int(az.__version__.split(".")[0]) >= 1
 N, C = 18, 3
@@ -33,8 +35,16 @@ LABELS = np.arange(N) % C
 NAMES = CLASSES[LABELS]
 X = np.random.default_rng(0).normal(size=(N, 2)) + 2.0 * np.eye(C)[LABELS, :2]
 
+
+def draw_weights(key, position, problem):
+    projection = project(position.columns, problem)
+    _, intercept, _, noise, precision = position
+    conditional = weights_full(projection, intercept, precision, noise, problem)
+    return position._replace(weights=conditional.sample(key)), {}
+
+
 # A short sweep that compiles fast: these tests are about the chain, not about the blocks.
-BLOCKS = (exact_scores(), conjugate_parameters())
+BLOCKS = (exact_scores(), stateless("weights", draw_weights), scale())
 MODEL = {"lengthscale": 2.0}
 
 
@@ -103,6 +113,14 @@ def test_chain_methods_give_the_same_draws():
     assert not np.allclose(runs["sequential"]["scores"][0], runs["sequential"]["scores"][1])
     assert_same(runs["vectorized"], runs["sequential"], rtol=1e-7)
     assert_same(runs["parallel"], runs["sequential"], rtol=1e-7)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("preset", PRESETS)
+def test_presets_give_the_same_draws_vectorized(preset):
+    kernel = BMSVMGibbs(**MODEL, preset=preset)
+    vectorized = drawn(chain(kernel, num_chains=2, chain_method="vectorized"))
+    assert_same(vectorized, drawn(chain(kernel, num_chains=2)), rtol=1e-6)
 
 
 def test_thinning_keeps_every_second_draw(reference):
@@ -177,7 +195,7 @@ def test_running_on_equals_having_run_longer():
     assert int(mcmc.last_state.i) == 30
 
 
-@pytest.mark.parametrize("preset", ["default", "gibbs", "paper"])
+@pytest.mark.parametrize("preset", PRESETS)
 def test_kernels_survive_pickling(preset):
     kernel = BMSVMGibbs(**MODEL, preset=preset)
     kernel.prepare(X, NAMES)
@@ -281,6 +299,7 @@ def test_arviz_reads_a_run(likelihood):
         to_arviz(mcmc, classes=["a", "b"])
 
 
+@pytest.mark.slow
 def test_nuts_runs_on_the_same_model():
     problem = prepare(X, NAMES, **MODEL)
     mcmc = chain(NUTS(hierarchical_model, max_tree_depth=4), warmup=20, samples=20)
@@ -329,6 +348,7 @@ def test_the_factorisation_is_double_in_single_precision():
         np.testing.assert_array_equal(narrow, np.asarray(wide).astype(np.float32))
 
 
+@pytest.mark.slow
 def test_single_and_double_precision_agree():
     blocks = (exact_scores(), collapsed_parameters(), scale())
 
