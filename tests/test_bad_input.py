@@ -209,3 +209,10 @@ def test_unusual_but_good_data_are_taken(name: str) -> None:
 def test_good_data_do_reach_the_sampler() -> None:
     with pytest.raises(AssertionError, match="the sampler ran"):
         by_sampler(X, y)
+
+
+def test_starting_values_of_sites_that_do_not_start_a_chain_are_refused() -> None:
+    X, y = np.array([[0.0], [1.0], [2.0]]), np.array([0, 1, 0])
+    mcmc = MCMC(bmsvm.BMSVMGibbs(), num_warmup=1, num_samples=1, progress_bar=False)
+    with pytest.raises(ValueError, match=r"init_params .*intercept"):
+        mcmc.run(jax.random.key(0), X, y, init_params={"intercept": np.zeros(2)})

@@ -29,6 +29,10 @@ from bmsvm.models.problem import Problem, prepare
 __all__ = ["BMSVMGibbs", "BMSVMState"]
 
 
+INITIAL_SITES = {"scores", "noise_variance", "precision"}
+"""Sites at which a chain may be told to start; the rest follows from them."""
+
+
 class BMSVMState(NamedTuple):
     """State of :class:`BMSVMGibbs`.
 
@@ -150,6 +154,12 @@ class BMSVMGibbs(MCMCKernel):
         """
         problem = self.prepare(*model_args, **(model_kwargs or {}))
         self._sample_fn = self.sample
+
+        unknown = set(init_params or {}) - INITIAL_SITES
+        if unknown:
+            raise ValueError(
+                f"init_params may hold {sorted(INITIAL_SITES)}; got {sorted(unknown)} too"
+            )
 
         def one_chain(key, init_params):
             key, key_noise, key_precision = jax.random.split(key, 3)
