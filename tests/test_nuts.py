@@ -19,7 +19,7 @@ from bmsvm.models import PAPER, hierarchical_model, prepare
 from bmsvm.models.couplings import class_vector
 from bmsvm.models.hierarchy import latent
 
-N_CHAINS = 16
+N_CHAINS = 4
 ROWS_SHOWN = 6
 FALSE_ALARM = 1e-4
 
@@ -97,7 +97,7 @@ def by_nuts(name, integrate_weights=False):
     def model(problem):
         hierarchical_model(problem, integrate_weights=integrate_weights)
 
-    draws = run(NUTS(model), name, 200, 200).get_samples(group_by_chain=True)
+    draws = run(NUTS(model, max_tree_depth=6), name, 300, 600).get_samples(group_by_chain=True)
     keys = ("noise_variance", "precision", "intercept", "latent")
     return moments(named(*(draws.get(key) for key in keys)))
 
@@ -106,7 +106,7 @@ def by_nuts(name, integrate_weights=False):
 def by_gibbs(name, preset):
     problem = problem_of(name)
     kernel = BMSVMGibbs(likelihood=problem.likelihood, coupling=problem.coupling, preset=preset)
-    mcmc = run(kernel, name, 500, 1500 if preset == "gibbs" else 500, ("position",))
+    mcmc = run(kernel, name, 500, 6000 if preset == "gibbs" else 1500, ("position",))
     position = mcmc.get_extra_fields(group_by_chain=True)["position"]
 
     def functions(intercept, weights):
