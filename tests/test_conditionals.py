@@ -39,7 +39,7 @@ from bmsvm.models.couplings import (
     to_columns,
     to_scores,
 )
-from bmsvm.models.hierarchy import latent, log_prior, scores_of
+from bmsvm.models.hierarchy import latent, log_prior, noise_prior, scores_of
 from bmsvm.models.whitening import White, colour, white_shapes, whiten
 
 # Not the defaults: no term may be too small to be missed.
@@ -500,6 +500,13 @@ def test_the_kernel_is_drawn_from_its_posterior_on_a_grid(coupling: str) -> None
     frequency = np.bincount(draws, minlength=3) / 20_000
     error = np.sqrt(expected * (1 - expected) / 20_000)
     assert np.all(np.abs(frequency - expected) < 5 * error + 1e-12)
+
+
+@pytest.mark.parametrize("noise_variance", [1e-160, 1e-8, 1.0, 1e160])
+def test_the_prior_of_the_noise_is_right_at_its_extremes(noise_variance: float) -> None:
+    prior = noise_prior(make(3, "sum_to_zero", "gaussian").problem)
+    expected = log_prior_noise(noise_variance)
+    np.testing.assert_allclose(prior.log_prob(noise_variance), expected, rtol=1e-12)
 
 
 # Coordinates ---------------------------------------------------------------------------------

@@ -171,3 +171,11 @@ def test_slice_step_crosses_between_modes():
 
     draws = np.asarray(oracle.quick_jit(jax.vmap(chain))(jax.random.split(jax.random.key(33), 20)))
     assert (draws.max(1) > 1).all()
+
+
+@pytest.mark.parametrize("start", [0.0, 3.0])
+def test_slice_step_stays_where_the_density_is_infinite(start):
+    """A density that is infinite at one point holds the chain there; it must not hang."""
+    x = jnp.asarray(start)
+    moved = slice_step(jax.random.key(34), x, lambda v: jnp.where(v == x, jnp.inf, 0.0), 0.5)
+    assert moved == x

@@ -63,7 +63,8 @@ def slice_step(
     left = step_out(left, -1.0, budget)
 
     def rejected(carry):
-        return carry[-1] <= level
+        *_, proposal, proposed_height = carry
+        return (proposed_height <= level) & (proposal != x)
 
     def shrink(carry):
         key, left, right, proposal, _ = carry
@@ -73,8 +74,7 @@ def slice_step(
         proposal = jax.random.uniform(subkey, dtype=dtype, minval=left, maxval=right)
         # An interval shrunk to rounding is the current point itself.
         proposal = jnp.where(right - left <= 4 * jnp.finfo(dtype).eps * jnp.abs(x), x, proposal)
-        proposed_height = jnp.where(proposal == x, jnp.inf, height(proposal))
-        return key, left, right, proposal, proposed_height
+        return key, left, right, proposal, height(proposal)
 
     key_shrink, subkey = jax.random.split(key_shrink)
     first = jax.random.uniform(subkey, dtype=dtype, minval=left, maxval=right)

@@ -62,9 +62,19 @@ class Position(NamedTuple):
     precision: jax.Array
 
 
+class _InverseGamma(dist.InverseGamma):
+    """Inverse gamma whose log density stays right where the value's square underflows."""
+
+    def log_prob(self, value: jax.Array) -> jax.Array:
+        """Log density at a positive value."""
+        shape, rate = self.concentration, self.rate
+        log_constant = shape * jnp.log(rate) - jax.lax.lgamma(shape)
+        return log_constant - (shape + 1) * jnp.log(value) - rate / value
+
+
 def noise_prior(problem: Problem) -> dist.Distribution:
     """Prior of sigma2, eq. (16)."""
-    return dist.InverseGamma(problem.hyper.noise_shape / 2, problem.hyper.noise_rate / 2)
+    return _InverseGamma(problem.hyper.noise_shape / 2, problem.hyper.noise_rate / 2)
 
 
 def precision_prior(problem: Problem) -> dist.Distribution:

@@ -70,9 +70,9 @@ _init_moments, _update_moments, _final_moments = welford_covariance(diagonal=Tru
 
 
 def _init_step(log_step: jax.Array) -> tuple[jax.Array, ...]:
-    """Dual averaging that starts at a step size and is drawn, as usual, towards ten times it."""
+    """Dual averaging that starts at a step size and is drawn towards twice that."""
     zero = jnp.zeros_like(log_step)
-    return log_step, log_step, zero, jnp.zeros((), jnp.result_type(int)), log_step + math.log(10.0)
+    return log_step, log_step, zero, jnp.zeros((), jnp.result_type(int)), log_step + math.log(2.0)
 
 
 def _to_coordinates(key: jax.Array, position: Position, problem: Problem) -> Coordinates:
@@ -197,7 +197,8 @@ def hamiltonian(
 
         kinetic = 0.5 * (jnp.sum(momentum**2) - jnp.sum(end_momentum**2))
         log_ratio = log_density(end) - log_density(start) + kinetic
-        accept_prob = jnp.exp(jnp.minimum(jnp.nan_to_num(log_ratio, nan=-jnp.inf), 0.0))
+        log_ratio = jnp.where(jnp.isfinite(log_ratio), log_ratio, -jnp.inf)  # diverged
+        accept_prob = jnp.exp(jnp.minimum(log_ratio, 0.0))
         accepted = jax.random.uniform(key_accept, (), dtype) < accept_prob
         flat = jnp.where(accepted, end, start)
 
