@@ -216,3 +216,11 @@ def test_starting_values_of_sites_that_do_not_start_a_chain_are_refused() -> Non
     mcmc = MCMC(bmsvm.BMSVMGibbs(), num_warmup=1, num_samples=1, progress_bar=False)
     with pytest.raises(ValueError, match=r"init_params .*intercept"):
         mcmc.run(jax.random.key(0), X, y, init_params={"intercept": np.zeros(2)})
+
+
+def test_a_problem_of_another_likelihood_is_refused() -> None:
+    X, y = np.array([[0.0], [1.0], [2.0]]), np.array([0, 1, 0])
+    problem = bmsvm.prepare(X, y, likelihood="normalized")
+    mcmc = MCMC(bmsvm.BMSVMGibbs(), num_warmup=1, num_samples=1, progress_bar=False)
+    with pytest.raises(ValueError, match=r"likelihood .*'normalized'.*'hinge'"):
+        mcmc.run(jax.random.key(0), problem)

@@ -136,6 +136,12 @@ class BMSVMGibbs(MCMCKernel):
     def prepare(self, X: ArrayLike | Problem, y: ArrayLike | None = None) -> Problem:
         """Check and factor the data, once for each pair (X, y); a ``Problem`` passes through."""
         if isinstance(X, Problem):
+            expected = self._settings["likelihood"]
+            if self._preset is not None and X.likelihood != expected:
+                raise ValueError(
+                    f"likelihood must be that of the problem, {X.likelihood!r}, for the preset to "
+                    f"choose its blocks by; got {expected!r}"
+                )
             return X
         if y is None:
             raise ValueError("y must be given: run(key, X, y), or run(key, problem)")
