@@ -186,7 +186,8 @@ def factorize(gram_matrix: ArrayLike, *, name: str = "kernel") -> Factor:
     Returns
     -------
     Factor
-        In float64 NumPy arrays: r is the rank rounded up to a multiple of 32 and capped at n.
+        In float64 NumPy arrays: r is the rank rounded up to a multiple of 32, or n where that is
+        more than n/2.
     """
     given = np.asarray(gram_matrix)
     if given.ndim != 2 or given.shape[0] != given.shape[1]:
@@ -219,7 +220,8 @@ def factorize(gram_matrix: ArrayLike, *, name: str = "kernel") -> Factor:
     if values[0] <= 0:
         raise ValueError(f"{name}: the Gram matrix is zero, and so is every function")
     rank = int(np.sum(values > tolerance))
-    kept = min(n, -(-rank // RANK_MULTIPLE) * RANK_MULTIPLE)
+    kept = -(-rank // RANK_MULTIPLE) * RANK_MULTIPLE
+    kept = kept if 2 * kept <= n else n  # a complete basis makes better coordinates
     truncated = np.where(np.arange(kept) < rank, values[:kept], 0.0)
     basis = np.ascontiguousarray(vectors[:, :kept])
     return Factor(cast(jax.Array, basis), cast(jax.Array, truncated))

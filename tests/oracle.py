@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.stats
 
+from bmsvm.inference import preset_blocks
 from bmsvm.inference.blocks import (
     Phase,
     collapsed_parameters,
@@ -23,8 +24,10 @@ from bmsvm.inference.blocks import (
     interweave,
     metropolis_scores,
     scale,
+    stateless,
 )
 from bmsvm.models import Hyperparameters, Position, Problem, prepare
+from bmsvm.models.conditionals import weights_given_rest
 from bmsvm.models.couplings import class_vector, contrast
 from bmsvm.models.hierarchy import latent, scores_of
 
@@ -154,6 +157,16 @@ def exact_draws(case: Case, size: int) -> tuple[Problem, Position]:
         kept.append(Position(*(part[keep] for part in draws)))
     joined = (np.concatenate(parts)[:size] for parts in zip(*kept, strict=True))
     return problem, Position(*map(jnp.asarray, joined))
+
+
+def preset_sweep(preset: str, likelihood: str):
+    """Return a preset's blocks, and the weights drawn as ``state.weights`` draws them."""
+
+    def read(key, position, problem):
+        return position._replace(weights=weights_given_rest(position, problem).sample(key)), {}
+
+    blocks = preset_blocks(preset, likelihood)
+    return (*blocks, stateless("read", read)) if preset == "default" else blocks
 
 
 def after_sweeps(blocks, problem: Problem, positions: Position, sweeps: int, seed: int):

@@ -13,7 +13,7 @@ import numpy as np
 import oracle
 import pytest
 
-from bmsvm.inference import PRESETS, preset_blocks
+from bmsvm.inference import PRESETS
 from bmsvm.inference.blocks import Phase, parameters
 from bmsvm.models import conditionals, scores_of
 from bmsvm.models.numpyro_model import Labels
@@ -66,7 +66,7 @@ def scores_against_the_prior(preset, seed):
     problem = CASE.problem()
     before = oracle.prior_draws(np.random.default_rng(7), CHAINS, problem)
     after = after_rounds(
-        preset_blocks(preset, "normalized"), problem, jax.tree.map(jnp.asarray, before), seed
+        oracle.preset_sweep(preset, "normalized"), problem, jax.tree.map(jnp.asarray, before), seed
     )
     old, new = watched(before), watched(after)
     return oracle.paired_z(oracle.second_order(old, old), oracle.second_order(new, old))

@@ -119,15 +119,17 @@ def rebuild(factor: kernels.Factor) -> np.ndarray:
 
 
 ROWS = np.random.default_rng(1).normal(size=(50, 4))
+TALL = np.random.default_rng(2).normal(size=(70, 4))
 DUPLICATED = np.repeat(ROWS[:20], 2, axis=0)
 GRAMS = {
     "gaussian": (gram(kernels.gaussian(0.8), ROWS), 50, 50),
-    "duplicates": (gram(kernels.gaussian(0.8), DUPLICATED), 20, 32),
-    "linear": (ROWS @ ROWS.T, 4, 32),
+    "duplicates": (gram(kernels.gaussian(0.8), DUPLICATED), 20, 40),
+    "linear": (TALL @ TALL.T, 4, 32),
+    "over half": (ROWS @ ROWS.T, 4, 50),
     "small": (ROWS[:6] @ ROWS[:6].T, 4, 6),
     "integers": (np.diag([3, 0, 2]), 2, 3),
-    "large": (1e12 * ROWS @ ROWS.T, 4, 32),
-    "tiny": (1e-12 * ROWS @ ROWS.T, 4, 32),
+    "large": (1e12 * TALL @ TALL.T, 4, 32),
+    "tiny": (1e-12 * TALL @ TALL.T, 4, 32),
 }
 
 

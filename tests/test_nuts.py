@@ -106,8 +106,9 @@ def by_nuts(name, integrate_weights=False):
 def by_gibbs(name, preset):
     problem = problem_of(name)
     kernel = BMSVMGibbs(likelihood=problem.likelihood, coupling=problem.coupling, preset=preset)
-    mcmc = run(kernel, name, 500, 6000 if preset == "gibbs" else 1500, ("position",))
-    position = mcmc.get_extra_fields(group_by_chain=True)["position"]
+    mcmc = run(kernel, name, 500, 6000 if preset == "gibbs" else 1500, ("position", "weights"))
+    fields = mcmc.get_extra_fields(group_by_chain=True)
+    position = fields["position"]._replace(weights=fields["weights"])
 
     def functions(intercept, weights):
         return class_vector(latent(intercept, weights, problem)[:ROWS_SHOWN], problem.coupling)

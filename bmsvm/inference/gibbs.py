@@ -15,6 +15,7 @@ from numpyro.util import is_prng_key
 from bmsvm.inference.blocks import Block, Phase
 from bmsvm.inference.presets import preset_blocks
 from bmsvm.kernels import KernelFn
+from bmsvm.models.conditionals import weights_given_rest
 from bmsvm.models.couplings import class_vector, to_columns
 from bmsvm.models.hierarchy import (
     Position,
@@ -31,6 +32,10 @@ __all__ = ["BMSVMGibbs", "BMSVMState"]
 
 INITIAL_SITES = {"scores", "noise_variance", "precision"}
 """Sites at which a chain may be told to start; the rest follows from them."""
+
+
+WEIGHTS_STREAM = 0x77
+"""Sets the keys of the weights apart from those of the sweeps."""
 
 
 class BMSVMState(NamedTuple):
@@ -72,8 +77,14 @@ class BMSVMState(NamedTuple):
 
     @property
     def weights(self) -> jax.Array:
-        """Weights v of the current draw, shape (r, k)."""
-        return self.position.weights
+        """Weights v drawn given the rest of the current draw, shape (r, k)."""
+
+        def draw(key, position):
+            key = jax.random.fold_in(key, WEIGHTS_STREAM)
+            return weights_given_rest(position, self.problem).sample(key)
+
+        one_chain = is_prng_key(self.rng_key)
+        return (draw if one_chain else jax.vmap(draw))(self.rng_key, self.position)
 
 
 class BMSVMGibbs(MCMCKernel):

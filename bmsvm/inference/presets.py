@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 from bmsvm._validation import check_choice
 from bmsvm.inference.blocks import (
     Block,
@@ -13,6 +15,7 @@ from bmsvm.inference.blocks import (
     metropolis_scores,
     scale,
 )
+from bmsvm.models.likelihoods import LIKELIHOODS
 
 __all__ = ["PRESETS", "preset_blocks"]
 
@@ -23,18 +26,25 @@ def preset_blocks(preset: str, likelihood: str) -> tuple[Block, ...]:
     """Return the blocks of one sweep.
 
     ``default``
-        Momentum for everything, then tau, sigma2, b and B given the scores; under ``normalized``,
-        which leaves the overall scale nearly free, the scale is moved on its own in between.
+        Momentum for everything at once; under ``normalized``, which leaves the overall scale
+        nearly free, the scale is then moved on its own.
     ``paper``
         Section 4.1: random-walk Metropolis on the scores, conjugate sigma2, b, B, then tau.
     ``gibbs``
         Exact scores where the likelihood allows it, tau collapsed over everything Gaussian.
     """
     check_choice("preset", preset, PRESETS)
+    check_choice("likelihood", likelihood, LIKELIHOODS)
+    return _blocks(preset, likelihood)
+
+
+@functools.cache
+def _blocks(preset: str, likelihood: str) -> tuple[Block, ...]:
+    """Build the blocks once, so that programs compiled for them are found again."""
     if preset == "default":
         if likelihood == "hinge":
-            return hamiltonian(), collapsed_parameters()
-        return hamiltonian(), scale(), collapsed_parameters()
+            return (hamiltonian(draw_weights=False),)
+        return hamiltonian(target_accept_prob=0.85, draw_weights=False), scale()
     if preset == "paper":
         return metropolis_scores(), conjugate_parameters(), conjugate_precision()
     scores = exact_scores() if likelihood == "hinge" else metropolis_scores()

@@ -39,6 +39,7 @@ __all__ = [
     "project",
     "score_moments",
     "weights_full",
+    "weights_given_rest",
 ]
 
 
@@ -300,6 +301,14 @@ def weights_full(
     loc = jnp.sqrt(eigenvalues) * (projection.coordinates - shift) / (eigenvalues + precision)
     scale = jnp.sqrt(noise_variance / (eigenvalues + precision))
     return WeightsConditional(loc, scale, problem)
+
+
+def weights_given_rest(position: Position, problem: Problem) -> WeightsConditional:
+    """:func:`weights_full` at a position, whose own weights are not used."""
+    projection = project(position.columns, problem)
+    return weights_full(
+        projection, position.intercept, position.precision, position.noise_variance, problem
+    )
 
 
 def score_moments(

@@ -39,7 +39,7 @@ def n_columns(coupling: str, n_classes: int) -> int:
 def to_scores(columns: jax.Array, labels: jax.Array, coupling: str) -> jax.Array:
     """Scores (n, c), rows summing to zero, from columns (n, k)."""
     if coupling == "sum_to_zero":
-        return columns @ jnp.asarray(contrast(columns.shape[1] + 1).T, columns.dtype)
+        return (jnp.asarray(contrast(columns.shape[1] + 1), columns.dtype) @ columns.T).T
     own = labels[:, None] == jnp.arange(columns.shape[1])
     others = jnp.where(own, 0.0, columns)
     return jnp.where(own, -others.sum(-1, keepdims=True), others)  # eq. (12)

@@ -2,6 +2,9 @@
 
 Scores of a row sum to zero over the classes, and d = 1/(c - 1) is the margin offset: a perfect
 row has 1 at its own class and -d elsewhere.
+
+Scores come and go as (n, c), but are worked on class by class, (c, n): the long axis last is what
+a processor likes, and the transposes of a caller that does the same cancel.
 """
 
 from __future__ import annotations
@@ -30,11 +33,11 @@ def rectify(x: jax.Array, smoothing: jax.Array | None = None) -> jax.Array:
 def _excess(
     scores: jax.Array, labels: jax.Array, smoothing: jax.Array | None
 ) -> tuple[jax.Array, jax.Array]:
-    """``(z + d)_+`` for every class, shape (n, c), and for each row's own class, shape (n,)."""
+    """``(z + d)_+`` for every class, shape (c, n), and for each row's own class, shape (n,)."""
     n_classes = scores.shape[-1]
-    excess = rectify(scores + margin_offset(n_classes), smoothing)
-    own = labels[:, None] == jnp.arange(n_classes)
-    return excess, jnp.sum(jnp.where(own, excess, 0.0), axis=-1)
+    excess = rectify(scores.T + margin_offset(n_classes), smoothing)
+    own = labels == jnp.arange(n_classes)[:, None]
+    return excess, jnp.sum(jnp.where(own, excess, 0.0), axis=0)
 
 
 def hinge(scores: jax.Array, labels: jax.Array, smoothing: jax.Array | None = None) -> jax.Array:
@@ -58,7 +61,7 @@ def hinge(scores: jax.Array, labels: jax.Array, smoothing: jax.Array | None = No
         Log pseudo-likelihood of each row, shape (n,).
     """
     excess, own = _excess(scores, labels, smoothing)
-    return own - excess.sum(-1)
+    return own - excess.sum(0)
 
 
 def normalized(
@@ -69,7 +72,7 @@ def normalized(
     Shapes as in :func:`hinge`.
     """
     excess, own = _excess(scores, labels, smoothing)
-    return own - jax.nn.logsumexp(excess, axis=-1)
+    return own - jax.nn.logsumexp(excess, axis=0)
 
 
 LIKELIHOODS: dict[str, Callable[..., jax.Array]] = {

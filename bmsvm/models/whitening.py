@@ -4,6 +4,9 @@ Given (sigma2, tau) the columns less their intercept have covariance ``sigma2 R`
 eigenbasis of R, ``T = 1 b' + sigma (U diag(sqrt(1 + lambda/tau)) a + (I - UU') e)``: ``a`` are the
 coordinates inside the span of the basis, ``e`` is noise of which the part outside matters. Where
 the basis spans all rows there is no outside.
+
+Coordinates are stored a column at a time, (k, r) and not (r, k): k is small, and products with the
+basis run along the long axis.
 """
 
 from __future__ import annotations
@@ -13,7 +16,6 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from bmsvm.models.conditionals import group, ungroup
 from bmsvm.models.problem import Problem
 
 __all__ = ["White", "colour", "white_shapes", "whiten"]
@@ -23,9 +25,9 @@ class White(NamedTuple):
     """Standard normal coordinates of the columns.
 
     inside
-        a, shape (g, r, k/g).
+        a, shape (g, k/g, r).
     outside
-        e, shape (n, k), or None where the basis spans the rows.
+        e, shape (k, n), or None where the basis spans the rows.
     """
 
     inside: jax.Array
@@ -35,23 +37,38 @@ class White(NamedTuple):
 def white_shapes(problem: Problem) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
     """Shapes of ``inside`` and ``outside``; the second is None where there is no outside."""
     g, _, r = problem.design.basis.shape
-    outside = None if problem.spans else (problem.n_rows, problem.n_columns)
-    return (g, r, problem.n_columns // g), outside
+    outside = None if problem.spans else (problem.n_columns, problem.n_rows)
+    return (g, problem.n_columns // g, r), outside
+
+
+def _grouped(rows: jax.Array, problem: Problem) -> jax.Array:
+    """Reshape (k, n) to groups (g, k/g, n)."""
+    return rows.reshape(problem.design.mask.shape[0], -1, rows.shape[-1])
+
+
+def _onto_rows(coordinates: jax.Array, basis: jax.Array) -> jax.Array:
+    """Apply the basis: (g, k/g, r) to (g, k/g, n)."""
+    return jnp.einsum("gkr,gnr->gkn", coordinates, basis)
+
+
+def _onto_basis(rows: jax.Array, basis: jax.Array) -> jax.Array:
+    """Apply the transposed basis: (g, k/g, n) to (g, k/g, r)."""
+    return jnp.einsum("gkn,gnr->gkr", rows, basis)
 
 
 def _roots(precision: jax.Array, problem: Problem) -> jax.Array:
-    return jnp.sqrt(1 + problem.design.eigenvalues / precision)[:, :, None]
+    return jnp.sqrt(1 + problem.design.eigenvalues / precision)[:, None, :]
 
 
 def colour(white: White, precision: jax.Array, problem: Problem) -> jax.Array:
     """Columns with covariance R(tau), shape (n, k), zero where a column observes nothing."""
     basis, _, _, mask = problem.design
-    coordinates = _roots(precision, problem) * white.inside
-    if white.outside is None:
-        return ungroup(jnp.einsum("gnr,grk->gnk", basis, coordinates))
-    outside = mask[:, :, None] * group(white.outside, problem)
-    coordinates = coordinates - jnp.einsum("gnr,gnk->grk", basis, outside)
-    return ungroup(outside + jnp.einsum("gnr,grk->gnk", basis, coordinates))
+    if white.outside is None:  # one group; the compiler must see a plain matrix product
+        return (_roots(precision, problem)[0] * white.inside[0] @ basis[0].T).T
+    outside = mask[:, None, :] * _grouped(white.outside, problem)
+    coordinates = _roots(precision, problem) * white.inside - _onto_basis(outside, basis)
+    coloured = outside + _onto_rows(coordinates, basis)
+    return coloured.reshape(problem.n_columns, -1).T
 
 
 def whiten(key: jax.Array, columns: jax.Array, precision: jax.Array, problem: Problem) -> White:
@@ -61,15 +78,16 @@ def whiten(key: jax.Array, columns: jax.Array, precision: jax.Array, problem: Pr
     drawn afresh from its standard normal.
     """
     basis, _, _, mask = problem.design
-    grouped = group(columns, problem)
-    coordinates = jnp.einsum("gnr,gnk->grk", basis, grouped)
+    grouped = _grouped(columns.T, problem)
+    coordinates = _onto_basis(grouped, basis)
     inside = coordinates / _roots(precision, problem)
     if problem.spans:
         return White(inside, None)
     key_inside, key_outside = jax.random.split(key)
-    absent = (jnp.sum(basis**2, axis=1) < 0.5)[:, :, None]  # columns of zeros pad masked designs
+    absent = (jnp.sum(basis**2, axis=1) < 0.5)[:, None, :]  # columns of zeros pad masked designs
     inside = jnp.where(absent, jax.random.normal(key_inside, inside.shape, inside.dtype), inside)
     fresh = jax.random.normal(key_outside, grouped.shape, grouped.dtype)
-    shift = coordinates - jnp.einsum("gnr,gnk->grk", basis, fresh)
-    outside = grouped - jnp.einsum("gnr,grk->gnk", basis, shift)
-    return White(inside, ungroup(jnp.where(mask[:, :, None] > 0, outside, fresh)))
+    shift = coordinates - _onto_basis(fresh, basis)
+    outside = grouped - _onto_rows(shift, basis)
+    outside = jnp.where(mask[:, None, :] > 0, outside, fresh)
+    return White(inside, outside.reshape(problem.n_columns, -1))

@@ -9,7 +9,7 @@ rounded off over the length of a step; the Metropolis test is on the exact densi
 rounding costs acceptance and never correctness.
 
 After the move the weights are drawn from their conditional, which makes it a move of the joint
-posterior.
+posterior; a sweep in which nothing reads the weights can do without.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from jax.flatten_util import ravel_pytree
 from numpyro.infer.hmc_util import dual_averaging, welford_covariance
 
 from bmsvm.inference.blocks.base import Block, Phase
-from bmsvm.models.conditionals import project, weights_full
+from bmsvm.models.conditionals import weights_given_rest
 from bmsvm.models.hierarchy import Position, log_likelihood, noise_prior, precision_prior
 from bmsvm.models.problem import Problem
 from bmsvm.models.whitening import White, colour, white_shapes, whiten
@@ -53,14 +53,14 @@ class Memory(NamedTuple):
     """What the block learns.
 
     scales
-        Standard deviation of each coordinate, flat.
+        Standard deviation of each coordinate.
     step
         State of dual averaging for the log step size.
     moments
         State of Welford's algorithm in the current window.
     """
 
-    scales: jax.Array
+    scales: Coordinates
     step: Any
     moments: Any
 
@@ -87,62 +87,77 @@ def _to_coordinates(key: jax.Array, position: Position, problem: Problem) -> Coo
     )
 
 
-def _columns(
-    coordinates: Coordinates, problem: Problem
-) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
-    """Columns (n, k), intercept (k,), noise variance and precision at the coordinates."""
+def _to_position(coordinates: Coordinates, weights: jax.Array, problem: Problem) -> Position:
+    """Undo :func:`_to_coordinates`; the weights are not among the coordinates."""
     noise_variance, precision = jnp.exp(coordinates.logs)
     scale = jnp.sqrt(noise_variance)
     intercept = scale * coordinates.intercept / jnp.sqrt(problem.hyper.intercept_precision)
-    columns = intercept + scale * colour(coordinates.white, precision, problem)
-    observed = problem.design.mask.T > 0
-    return jnp.where(observed, columns, 0.0), intercept, noise_variance, precision
+    columns = intercept[:, None] + scale * colour(coordinates.white, precision, problem).T
+    columns = jnp.where(problem.design.mask > 0, columns, 0.0).T
+    return Position(columns, intercept, weights, noise_variance, precision)
 
 
 def _log_density(
-    coordinates: Coordinates, problem: Problem, smoothing: jax.Array | None = None
+    coordinates: Coordinates,
+    columns: jax.Array,
+    problem: Problem,
+    smoothing: jax.Array | None = None,
 ) -> jax.Array:
-    """Log posterior density of the coordinates, up to a constant.
+    """Log posterior density of the coordinates, up to a constant, given the columns they map to.
 
     ``smoothing`` is the half-width, in units of sigma, over which kinks are rounded off.
     """
-    columns, _, noise_variance, precision = _columns(coordinates, problem)
+    noise_variance, precision = jnp.exp(coordinates.logs)
     if smoothing is not None:
         smoothing = smoothing * jax.lax.stop_gradient(jnp.sqrt(noise_variance))
-    normals = (coordinates.white, coordinates.intercept)
-    squares = jnp.sum(jnp.stack([jnp.sum(x**2) for x in jax.tree.leaves(normals)]))
     return (
         jnp.sum(log_likelihood(columns, problem, smoothing))
-        - 0.5 * squares
+        - 0.5 * _squared_norm((coordinates.white, coordinates.intercept))
         + noise_prior(problem).log_prob(noise_variance)
         + precision_prior(problem).log_prob(precision)
         + jnp.sum(coordinates.logs)
     )
 
 
-def _first_scales(problem: Problem, dtype: Any) -> jax.Array:
+def _rough_log_density(coordinates: Coordinates, problem: Problem, smoothing: jax.Array | None):
+    columns = _to_position(coordinates, jnp.empty(0), problem).columns
+    return _log_density(coordinates, columns, problem, smoothing)
+
+
+def _first_scales(problem: Problem, dtype: Any) -> Coordinates:
     inside, outside = white_shapes(problem)
     prior_variance = 1 + problem.design.eigenvalues / PRECISION_GUESS
-    guess = jax.lax.rsqrt(1 + INFORMATION_GUESS * prior_variance)[:, :, None]
-    return ravel_pytree(
-        Coordinates(
-            White(
-                jnp.broadcast_to(guess, inside).astype(dtype),
-                None if outside is None else jnp.ones(outside, dtype),
-            ),
-            jnp.ones(problem.n_columns, dtype),
-            jnp.full(2, 0.5, dtype),
-        )
-    )[0]
+    guess = jax.lax.rsqrt(1 + INFORMATION_GUESS * prior_variance)[:, None, :]
+    return Coordinates(
+        White(
+            jnp.broadcast_to(guess, inside).astype(dtype),
+            None if outside is None else jnp.ones(outside, dtype),
+        ),
+        jnp.ones(problem.n_columns, dtype),
+        jnp.full(2, 0.5, dtype),
+    )
+
+
+def _cast(tree: Any, dtype: Any) -> Any:
+    """Turn the floating-point leaves of a tree into a type."""
+    return jax.tree.map(
+        lambda leaf: leaf.astype(dtype) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf, tree
+    )
+
+
+def _squared_norm(tree: Any) -> jax.Array:
+    return jnp.sum(jnp.stack([jnp.sum(leaf**2) for leaf in jax.tree.leaves(tree)]))
 
 
 def hamiltonian(
     *,
-    path_length: float = math.pi / 2,
-    max_steps: int = 32,
-    target_accept_prob: float = 0.8,
+    path_length: float = 0.75 * math.pi,
+    max_steps: int = 64,
+    target_accept_prob: float = 0.75,
     smoothing: float = 1.0,
     jitter: float = 0.2,
+    force_dtype: Any = jnp.float32,
+    draw_weights: bool = True,
 ) -> Block:
     """Hamiltonian Monte Carlo on the whitened scores, b, log sigma2 and log tau.
 
@@ -158,71 +173,88 @@ def hamiltonian(
         Half-width, in steps, over which the force rounds off the kinks; 0 for the exact force.
     jitter
         Relative half-width of the uniform jitter of the step size.
+    force_dtype
+        Type in which forces are computed; the path and the Metropolis test have the position's.
+    draw_weights
+        Whether to draw the weights after the move. If not they are left stale, which is right
+        only where no other block of the sweep reads them.
     """
 
     def init(position: Position, problem: Problem) -> Memory:
-        scales = _first_scales(problem, position.columns.dtype)
+        scales, unravel = ravel_pytree(_first_scales(problem, position.columns.dtype))
         log_step = jnp.full((), math.log(FIRST_STEP), scales.dtype)
-        return Memory(scales, _init_step(log_step), _init_moments(scales.size))
+        return Memory(unravel(scales), _init_step(log_step), _init_moments(scales.size))
 
     def step(key, position, memory: Memory, problem: Problem, phase: Phase):
         warming_up = phase.sweep < phase.n_warmup
         key_white, key_momentum, key_jitter, key_accept, key_weights = jax.random.split(key, 5)
-        start, unravel = ravel_pytree(_to_coordinates(key_white, position, problem))
-        scales, dtype = memory.scales, start.dtype
+        start = _to_coordinates(key_white, position, problem)
+        scales, dtype = memory.scales, position.columns.dtype
 
         log_step, log_step_average, *_ = memory.step
         step_size = jnp.exp(jnp.where(warming_up, log_step, log_step_average)).astype(dtype)
         num_steps = jnp.clip(jnp.ceil(path_length / step_size), 1, max_steps).astype(jnp.int32)
         stretch = jax.random.uniform(key_jitter, (), dtype, 1 - jitter, 1 + jitter)
         epsilon = step_size * stretch
+        rough = _cast(problem, force_dtype)
+        width = (smoothing * epsilon).astype(force_dtype) if smoothing > 0 else None
 
-        def log_density(flat):
-            return _log_density(unravel(flat), problem)
+        def force(at):
+            gradient = jax.grad(_rough_log_density)(_cast(at, force_dtype), rough, width)
+            return _cast(gradient, dtype)
 
-        def force(flat):
-            width = smoothing * epsilon if smoothing > 0 else None
-            return scales * jax.grad(lambda x: _log_density(unravel(x), problem, width))(flat)
+        def drift(at, momentum, time):
+            return jax.tree.map(lambda x, s, p: x + time * s * p, at, scales, momentum)
 
         def leapfrog(_, carry):
-            flat, momentum = carry
-            momentum = momentum + epsilon * force(flat)
-            return flat + epsilon * scales * momentum, momentum
+            at, momentum = carry
+            momentum = jax.tree.map(
+                lambda p, s, f: p + epsilon * s * f, momentum, scales, force(at)
+            )
+            return drift(at, momentum, epsilon), momentum
 
         # Half a drift, then kicks and drifts, then half a drift back: one gradient a step.
-        momentum = jax.random.normal(key_momentum, start.shape, dtype)
-        carry = (start + 0.5 * epsilon * scales * momentum, momentum)
+        flat, unravel = ravel_pytree(start)
+        momentum = unravel(jax.random.normal(key_momentum, flat.shape, dtype))
+        carry = (drift(start, momentum, 0.5 * epsilon), momentum)
         end, end_momentum = jax.lax.fori_loop(0, num_steps, leapfrog, carry)
-        end = end - 0.5 * epsilon * scales * end_momentum
+        end = drift(end, end_momentum, -0.5 * epsilon)
 
-        kinetic = 0.5 * (jnp.sum(momentum**2) - jnp.sum(end_momentum**2))
-        log_ratio = log_density(end) - log_density(start) + kinetic
+        moved = _to_position(end, position.weights, problem)
+        kinetic = 0.5 * (_squared_norm(momentum) - _squared_norm(end_momentum))
+        log_ratio = (
+            _log_density(end, moved.columns, problem)
+            - _log_density(start, position.columns, problem)
+            + kinetic
+        )
         log_ratio = jnp.where(jnp.isfinite(log_ratio), log_ratio, -jnp.inf)  # diverged
         accept_prob = jnp.exp(jnp.minimum(log_ratio, 0.0))
         accepted = jax.random.uniform(key_accept, (), dtype) < accept_prob
-        flat = jnp.where(accepted, end, start)
-
-        columns, intercept, noise_variance, precision = _columns(unravel(flat), problem)
-        projection = project(columns, problem)
-        conditional = weights_full(projection, intercept, precision, noise_variance, problem)
-        moved = Position(
-            columns, intercept, conditional.sample(key_weights), noise_variance, precision
+        here, position = jax.tree.map(
+            lambda new, old: jnp.where(accepted, new, old), (end, moved), (start, position)
         )
-        learned = _learn(memory, flat, target_accept_prob - accept_prob, phase)
-        memory = jax.tree.map(lambda new, old: jnp.where(warming_up, new, old), learned, memory)
+        if draw_weights:
+            conditional = weights_given_rest(position, problem)
+            position = position._replace(weights=conditional.sample(key_weights))
+        memory = jax.lax.cond(
+            warming_up,
+            lambda: _learn(memory, here, target_accept_prob - accept_prob, phase),
+            lambda: memory,
+        )
         info = {"accept_prob": accept_prob, "step_size": step_size, "num_steps": num_steps}
-        return moved, memory, info
+        return position, memory, info
 
     return Block("hamiltonian", init, step)
 
 
-def _learn(memory: Memory, flat: jax.Array, shortfall: jax.Array, phase: Phase) -> Memory:
+def _learn(memory: Memory, here: Coordinates, shortfall: jax.Array, phase: Phase) -> Memory:
     """Tune the step size, and at the end of a window take over the scales seen in it."""
+    flat, unravel = ravel_pytree(here)
     tuned = _update_step(shortfall, memory.step)
     moments = _update_moments(flat, memory.moments)
     ends = jnp.asarray([int(1000 * end) for end in WINDOWS]) * phase.n_warmup // 1000
     window_ended = jnp.any(phase.sweep + 1 == ends) & (moments[2] >= SMALLEST_WINDOW)
-    scales = jnp.sqrt(_final_moments(moments, regularize=True)[0])
+    scales = unravel(jnp.sqrt(_final_moments(moments, regularize=True)[0]))
     fresh = Memory(scales, _init_step(tuned[1]), _init_moments(flat.size))
     kept = Memory(memory.scales, tuned, moments)
     return jax.tree.map(lambda new, old: jnp.where(window_ended, new, old), fresh, kept)
