@@ -1,8 +1,8 @@
 """Bayesian multicategory support vector machines."""
 
-from bmsvm.inference import BMSVMGibbs
+from bmsvm.inference import BMSVMGibbs, run_chains
 from bmsvm.models import PAPER, Hyperparameters, Problem, prepare
 
 __version__ = "0.1.0.dev0"
 
-__all__ = ["PAPER", "BMSVMGibbs", "Hyperparameters", "Problem", "prepare"]
+__all__ = ["PAPER", "BMSVMGibbs", "Hyperparameters", "Problem", "prepare", "run_chains"]

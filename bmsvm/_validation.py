@@ -26,6 +26,13 @@ def check_positive(name: str, value: float) -> None:
         raise ValueError(f"{name} must be a positive finite number; got {value!r}")
 
 
+def check_count(name: str, value: object, smallest: int = 1) -> None:
+    """Raise ``ValueError`` unless ``value`` is an integer of at least ``smallest``."""
+    good = isinstance(value, int | np.integer) and not isinstance(value, bool) and value >= smallest
+    if not good:
+        raise ValueError(f"{name} must be an integer of at least {smallest}; got {value!r}")
+
+
 def _number(value: Any) -> bool:
     """Whether a cell of an object array, a spreadsheet's say, is a real number."""
     if isinstance(value, str | bytes):

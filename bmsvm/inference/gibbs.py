@@ -27,7 +27,7 @@ from bmsvm.models.hyperparameters import PAPER, Hyperparameters
 from bmsvm.models.numpyro_model import observation_model
 from bmsvm.models.problem import Problem, prepare
 
-__all__ = ["BMSVMGibbs", "BMSVMState"]
+__all__ = ["BMSVMGibbs", "BMSVMState", "sweep"]
 
 
 INITIAL_SITES = {"scores", "noise_variance", "precision"}
@@ -200,52 +200,11 @@ class BMSVMGibbs(MCMCKernel):
             position, memory, key = one_chain(rng_key, init_params)
         else:
             position, memory, key = jax.vmap(one_chain)(rng_key, init_params)
-        return self._state(jnp.zeros((), jnp.int32), position, memory, {}, problem, num_warmup, key)
+        return _state(jnp.zeros((), jnp.int32), position, memory, {}, problem, num_warmup, key)
 
     def sample(self, state, model_args, model_kwargs):
         """Run one sweep: every block once, in order."""
-        problem = state.problem
-        phase = Phase(state.i, state.n_warmup)
-
-        def one_chain(key, position, memory):
-            key, *keys = jax.random.split(key, len(self.blocks) + 1)
-            learned, info = [], {}
-            for block, block_key, remembered in zip(self.blocks, keys, memory, strict=True):
-                position, remembered, said = block.step(
-                    block_key, position, remembered, problem, phase
-                )
-                learned.append(remembered)
-                info.update(said)
-            return position, tuple(learned), info, key
-
-        if not is_prng_key(state.rng_key):
-            one_chain = jax.vmap(one_chain)
-        position, memory, info, key = one_chain(state.rng_key, state.position, state.memory)
-        return self._state(state.i + 1, position, memory, info, problem, state.n_warmup, key)
-
-    def _state(self, i, position, memory, info, problem, n_warmup, key) -> BMSVMState:
-        def sites(position):
-            return {
-                "noise_variance": position.noise_variance,
-                "precision": position.precision,
-                "intercept": class_vector(position.intercept, problem.coupling),
-                "_scores": scores_of(position.columns, problem),
-            }
-
-        batch = position.precision.shape
-        ones = jnp.ones(batch, position.precision.dtype)
-        return BMSVMState(
-            i=i,
-            z=sites(position) if not batch else jax.vmap(sites)(position),
-            position=position,
-            accept_prob=info.get("accept_prob", ones),
-            step_size=info.get("step_size", 0 * ones),
-            num_steps=info.get("num_steps", jnp.zeros(batch, jnp.int32)),
-            memory=memory,
-            problem=problem,
-            n_warmup=jnp.asarray(n_warmup, jnp.int32),
-            rng_key=key,
-        )
+        return sweep(state, self.blocks)
 
     def postprocess_fn(self, model_args, model_kwargs):
         """Give the scores their public name."""
@@ -270,6 +229,51 @@ class BMSVMGibbs(MCMCKernel):
         self.__dict__.update(state)
         if self._preset is not None:
             self.blocks = preset_blocks(self._preset, self._settings["likelihood"])
+
+
+def sweep(state: BMSVMState, blocks: Sequence[Block]) -> BMSVMState:
+    """Every block once, in order: one chain, or as many as the state holds."""
+    problem = state.problem
+    phase = Phase(state.i, state.n_warmup)
+
+    def one_chain(key, position, memory):
+        key, *keys = jax.random.split(key, len(blocks) + 1)
+        learned, info = [], {}
+        for block, block_key, remembered in zip(blocks, keys, memory, strict=True):
+            position, remembered, said = block.step(block_key, position, remembered, problem, phase)
+            learned.append(remembered)
+            info.update(said)
+        return position, tuple(learned), info, key
+
+    if not is_prng_key(state.rng_key):
+        one_chain = jax.vmap(one_chain)
+    position, memory, info, key = one_chain(state.rng_key, state.position, state.memory)
+    return _state(state.i + 1, position, memory, info, problem, state.n_warmup, key)
+
+
+def _state(i, position, memory, info, problem, n_warmup, key) -> BMSVMState:
+    def sites(position):
+        return {
+            "noise_variance": position.noise_variance,
+            "precision": position.precision,
+            "intercept": class_vector(position.intercept, problem.coupling),
+            "_scores": scores_of(position.columns, problem),
+        }
+
+    batch = position.precision.shape
+    ones = jnp.ones(batch, position.precision.dtype)
+    return BMSVMState(
+        i=i,
+        z=sites(position) if not batch else jax.vmap(sites)(position),
+        position=position,
+        accept_prob=info.get("accept_prob", ones),
+        step_size=info.get("step_size", 0 * ones),
+        num_steps=info.get("num_steps", jnp.zeros(batch, jnp.int32)),
+        memory=memory,
+        problem=problem,
+        n_warmup=jnp.asarray(n_warmup, jnp.int32),
+        rng_key=key,
+    )
 
 
 def perfect_scores(problem: Problem) -> jax.Array:

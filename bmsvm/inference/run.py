@@ -1,0 +1,220 @@
+"""Chains run in pieces: compiled once for each shape, watched, interrupted, and continued.
+
+``numpyro.infer.MCMC`` carries :class:`~bmsvm.BMSVMGibbs` too, and compiles anew in every ``run``.
+Here one program of a few sweeps serves warm-up and sampling, of any length, and of every later
+fit of the same shape.
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+from tqdm.auto import tqdm
+
+from bmsvm._validation import check_choice, check_count
+from bmsvm.inference.blocks import Block
+from bmsvm.inference.gibbs import BMSVMGibbs, BMSVMState, sweep
+from bmsvm.models.problem import Problem
+
+__all__ = ["COLLECTED", "Run", "run_chains"]
+
+PIECE = 50
+"""Draws between two looks at the progress bar; what an interruption can lose."""
+
+COLLECTED = ("scores", "noise_variance", "precision", "intercept")
+"""Sites that are kept unless something else is asked for."""
+
+FIELDS = (*COLLECTED, "weights", "accept_prob", "step_size", "num_steps")
+
+
+def _values(state: BMSVMState, collect: tuple[str, ...]) -> dict[str, jax.Array]:
+    sites = {name.lstrip("_"): value for name, value in state.z.items()}
+    return {name: sites[name] if name in sites else getattr(state, name) for name in collect}
+
+
+@functools.partial(jax.jit, static_argnames=("blocks", "collect"))
+def _advance(
+    state: BMSVMState,
+    count: jax.Array,
+    thinning: jax.Array,
+    *,
+    blocks: tuple[Block, ...],
+    collect: tuple[str, ...],
+) -> tuple[BMSVMState, dict[str, jax.Array]]:
+    """Make ``count`` draws, ``thinning`` sweeps each; draws past ``count`` are zeros."""
+    shapes = jax.eval_shape(functools.partial(_values, collect=collect), state)
+    empty = {name: jnp.zeros((PIECE, *like.shape), like.dtype) for name, like in shapes.items()}
+
+    def draw(i, carry):
+        state, kept = carry
+        state = jax.lax.fori_loop(0, thinning, lambda _, s: sweep(s, blocks), state)
+        values = _values(state, collect)
+        return state, {name: kept[name].at[i].set(values[name]) for name in collect}
+
+    return jax.lax.fori_loop(0, count, draw, (state, empty))
+
+
+@dataclass(frozen=True)
+class Run:
+    """Draws of some chains, and all that is needed to make more of them.
+
+    samples
+        Draws of each site, shape (chain, draw, ...).
+    state
+        Where the chains stand.
+    sampler
+        The kernel that made them.
+    thinning
+        Sweeps for each draw.
+    interrupted
+        Whether fewer draws were made than asked for.
+    """
+
+    samples: dict[str, np.ndarray]
+    state: BMSVMState
+    sampler: BMSVMGibbs
+    thinning: int
+    interrupted: bool = False
+
+    @property
+    def num_samples(self) -> int:
+        """Draws made by each chain."""
+        return next(iter(self.samples.values())).shape[1]
+
+    def more(self, num_samples: int, *, progress_bar: bool = True) -> Run:
+        """Continue where the chains stopped: the same draws as having run longer."""
+        check_count("num_samples", num_samples)
+        state, pieces, interrupted = _draw(
+            self.sampler,
+            self.state,
+            num_samples,
+            self.thinning,
+            tuple(self.samples),
+            "sample" if progress_bar else None,
+        )
+        return replace(
+            self,
+            samples=_join([self.samples, *pieces]),
+            state=state,
+            interrupted=interrupted,
+        )
+
+
+def run_chains(
+    sampler: BMSVMGibbs,
+    rng_key: jax.Array,
+    X: ArrayLike | Problem,
+    y: ArrayLike | None = None,
+    *,
+    num_warmup: int = 1000,
+    num_samples: int = 1000,
+    num_chains: int = 4,
+    thinning: int = 1,
+    collect: Sequence[str] = COLLECTED,
+    init_params: dict[str, ArrayLike] | None = None,
+    progress_bar: bool = True,
+) -> Run:
+    """Run vectorised chains.
+
+    An interruption (Ctrl-C) after the first draws returns those that are finished, with a warning;
+    :meth:`Run.more` makes the rest.
+
+    Parameters
+    ----------
+    sampler
+        The kernel.
+    rng_key
+        Random key, from which each chain's is split.
+    X, y
+        Rows (n, p) and labels (n,); or a prepared problem.
+    num_warmup
+        Sweeps in which the sampler tunes itself, which are dropped.
+    num_samples
+        Draws of each chain.
+    num_chains
+        Number of chains.
+    thinning
+        Sweeps for each draw.
+    collect
+        Sites to keep: of ``scores`` (n, c), ``noise_variance``, ``precision``, ``intercept`` (c,),
+        ``weights`` (r, k), ``accept_prob``, ``step_size``, ``num_steps``.
+    init_params
+        Where chains start, each value with a leading axis of chains; see
+        :meth:`BMSVMGibbs.init`.
+    progress_bar
+        Whether to show progress.
+    """
+    check_count("num_warmup", num_warmup, smallest=0)
+    check_count("num_samples", num_samples)
+    check_count("num_chains", num_chains)
+    check_count("thinning", thinning)
+    collect = tuple(dict.fromkeys(collect))
+    if not collect:
+        raise ValueError(f"collect must name a site, of {', '.join(FIELDS)}; got none")
+    for name in collect:
+        check_choice("collect", name, FIELDS)
+    problem = sampler.prepare(X) if y is None else sampler.prepare(X, y)
+    keys = jax.random.split(rng_key, num_chains)
+    state = sampler.init(keys, num_warmup, init_params, (problem,), {})
+    # One sweep a draw and thinning by count: warm-up is the same program as sampling.
+    state, _, interrupted = _draw(
+        sampler, state, num_warmup, 1, collect, "warm-up" if progress_bar else None, keep=False
+    )
+    if not interrupted:
+        label = "sample" if progress_bar else None
+        state, pieces, interrupted = _draw(sampler, state, num_samples, thinning, collect, label)
+        if pieces:
+            return Run(_join(pieces), state, sampler, thinning, interrupted)
+    raise KeyboardInterrupt("interrupted before the first draws were finished")
+
+
+def _join(pieces: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    return {name: np.concatenate([p[name] for p in pieces], axis=1) for name in pieces[0]}
+
+
+def _draw(
+    sampler: BMSVMGibbs,
+    state: BMSVMState,
+    total: int,
+    thinning: int,
+    collect: tuple[str, ...],
+    label: str | None,
+    *,
+    keep: bool = True,
+) -> tuple[BMSVMState, list[dict[str, np.ndarray]], bool]:
+    """Advance piece by piece; on interruption return what is finished."""
+    pieces: list[dict[str, np.ndarray]] = []
+    program = functools.partial(_advance, blocks=sampler.blocks, collect=collect)
+    with tqdm(total=total, desc=label, disable=label is None) as bar:
+        for done in range(0, total, PIECE):
+            count = min(PIECE, total - done)
+            try:
+                ahead, drawn = program(state, jnp.asarray(count), jnp.asarray(thinning))
+                jax.block_until_ready(ahead.i)
+                if keep:
+                    pieces.append(
+                        {
+                            name: np.swapaxes(np.asarray(drawn[name])[:count], 0, 1)
+                            for name in collect
+                        }
+                    )
+            except KeyboardInterrupt:
+                if keep:
+                    warnings.warn(
+                        f"interrupted: {done} of {total} draws were made; call more() on what is "
+                        "returned for the rest",
+                        stacklevel=3,
+                    )
+                return state, pieces, True
+            state = ahead
+            if label is not None:
+                bar.set_postfix_str(sampler.get_diagnostics_str(state), refresh=False)
+            bar.update(count)
+    return state, pieces, False
