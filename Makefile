@@ -41,7 +41,8 @@ lint: $(VENV)/.lint-stamp ## ruff and mypy
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(VENV)/.bench-stamp ## measure the samplers against each other (BENCH_ARGS=...)
+bench: $(VENV)/.bench-stamp ## measure sweeps, and the samplers against each other (BENCH_ARGS=...)
+	$(BIN)/python benchmarks/cost.py
 	$(BIN)/python benchmarks/mixing.py $(BENCH_ARGS)
 
 clean: ## remove environments, caches and build output

@@ -1,6 +1,6 @@
 """Exact posterior draws on tiny data, and z-tests that speak about distributions.
 
-Both likelihoods lie in (0, 1], so a draw of the prior kept with probability L(y | T) is a draw of
+The likelihoods lie in [0, 1], so a draw of the prior kept with probability L(y | T) is a draw of
 the posterior. The simulator is plain NumPy and shares with the package only the factor of the
 kernel and the contrast of the classes.
 """
@@ -21,10 +21,12 @@ from bmsvm.inference.blocks import (
     conjugate_parameters,
     conjugate_precision,
     exact_scores,
+    hamiltonian,
     interweave,
     metropolis_scores,
     scale,
     stateless,
+    truncated_scores,
 )
 from bmsvm.models import Hyperparameters, Position, Problem, prepare
 from bmsvm.models.conditionals import weights_given_rest
@@ -87,6 +89,8 @@ CASES = (
     Case(3, "independent", "hinge", (0, 1, 2, 1), kernel="linear", seed=1),
     Case(3, "sum_to_zero", "normalized", (0, 1, 2, 1, 0), duplicates=True, seed=2),
     Case(2, "independent", "normalized", (0, 1, 0, 0, 1, 1), seed=3),
+    Case(3, "sum_to_zero", "probit", (0, 1, 2, 1), seed=4),
+    Case(3, "independent", "probit", (2, 1, 2, 0), seed=5),
 )
 
 
@@ -102,12 +106,7 @@ def all_blocks(likelihood: str) -> dict[str, Any]:
     ]
     if likelihood == "hinge":
         blocks.append(exact_scores())
-    try:
-        from bmsvm.inference.blocks.hamiltonian import hamiltonian
-    except ModuleNotFoundError:
-        pass
-    else:
-        blocks.append(hamiltonian())
+    blocks.append(truncated_scores() if likelihood == "probit" else hamiltonian())
     return {block.name: block for block in blocks}
 
 
@@ -129,7 +128,7 @@ def prior_draws(rng: np.random.Generator, size: int, problem: Problem) -> Positi
 
 
 def likelihood_of(columns: np.ndarray, problem: Problem) -> np.ndarray:
-    """L(y | T) of columns (draws, n, k), transcribed from eqs. (11), (12) and (21)."""
+    """L(y | T) of columns (draws, n, k): eqs. (11), (12) and (21), or the largest score."""
     labels, c = np.asarray(problem.labels), problem.n_classes
     rows = np.arange(len(labels))
     if problem.coupling == "sum_to_zero":
@@ -137,6 +136,8 @@ def likelihood_of(columns: np.ndarray, problem: Problem) -> np.ndarray:
     else:
         scores = columns.copy()
         scores[:, rows, labels] = -columns.sum(-1)
+    if problem.likelihood == "probit":
+        return (scores.argmax(-1) == labels).all(-1).astype(float)
     excess = np.maximum(scores + 1 / (c - 1), 0)
     own = excess[:, rows, labels]
     if problem.likelihood == "hinge":

@@ -29,7 +29,8 @@ DRAWS = 20_000
 BOUND = oracle.threshold(1e-4, 10_000)
 BLOCKS = [(case, name) for case in CASES[:3] for name in all_blocks(case.likelihood)]
 BLOCKS += [(CASES[3], name) for name in ("metropolis_scores", "hamiltonian", "interweave")]
-BLOCKS = [(case, name) for case, name in BLOCKS if name in all_blocks(case.likelihood)]
+BLOCKS += [(CASES[4], name) for name in ("truncated_scores", "metropolis_scores", "scale")]
+BLOCKS += [(CASES[4], "interweave"), (CASES[5], "truncated_scores")]
 
 
 @pytest.mark.parametrize(("case", "name"), BLOCKS, ids=str)
@@ -47,6 +48,7 @@ def test_block_leaves_the_posterior_invariant(case, name):
 
 
 PRESET_CASES = [(CASES[1], "default"), (CASES[2], "paper"), (CASES[3], "gibbs")]
+PRESET_CASES += [(CASES[5], "default")]
 
 
 @pytest.mark.parametrize(("case", "preset"), PRESET_CASES, ids=str)

@@ -10,12 +10,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis.extra.numpy import arrays
 
-from bmsvm.models.likelihoods import LIKELIHOODS, hinge, margin_offset, normalized
+from bmsvm.models.likelihoods import (
+    LIKELIHOODS,
+    class_probabilities,
+    hinge,
+    margin_offset,
+    normalized,
+)
 
 N = 6
 CLASSES = range(2, 8)
 FEW = settings(deadline=None, max_examples=25, derandomize=True, database=None)
-every_likelihood = pytest.mark.parametrize("name", sorted(LIKELIHOODS))
+every_slope = pytest.mark.parametrize("name", ["hinge", "normalized"])
 every_count = pytest.mark.parametrize("n_classes", CLASSES)
 COMPILED = {name: jax.jit(function) for name, function in LIKELIHOODS.items()}
 
@@ -102,7 +108,7 @@ def test_a_perfect_row_costs_nothing_under_the_hinge(n_classes: int) -> None:
     np.testing.assert_allclose(normalized(scores, labels), expected, rtol=1e-14)
 
 
-@every_likelihood
+@every_slope
 @pytest.mark.parametrize("n_classes", [2, 5])
 @pytest.mark.parametrize("size", [0.0, 1.0, 1e3, 1e8])
 def test_gradients_are_finite_even_at_the_kink(name: str, n_classes: int, size: float) -> None:
@@ -117,7 +123,7 @@ def test_gradients_are_finite_even_at_the_kink(name: str, n_classes: int, size: 
     assert np.abs(gradient).max() <= 1
 
 
-@every_likelihood
+@every_slope
 @FEW
 @given(data=st.data())
 def test_gradients_are_slopes_away_from_the_kink(name: str, data: st.DataObject) -> None:
@@ -138,7 +144,7 @@ GRADIENTS = {
 }
 
 
-@every_likelihood
+@every_slope
 @FEW
 @given(data=st.data(), width=st.sampled_from([0.01, 0.3]))
 def test_smoothing_stays_within_a_quarter_of_its_width(
@@ -148,3 +154,28 @@ def test_smoothing_stays_within_a_quarter_of_its_width(
     scores, labels = data.draw(score_matrices(4)), data.draw(label_vectors(4))
     gap = COMPILED[name](scores, labels, width) - COMPILED[name](scores, labels)
     assert np.abs(gap).max() <= 3 * width / 4 + 1e-9
+
+
+@every_count
+@FEW
+@given(data=st.data())
+def test_probit_asks_whether_the_label_has_the_largest_score(
+    n_classes: int, data: st.DataObject
+) -> None:
+    scores, labels = data.draw(score_matrices(n_classes)), data.draw(label_vectors(n_classes))
+    largest = [row[label] == max(row) for row, label in zip(scores, labels, strict=True)]
+    expected = np.where(largest, 0.0, -np.inf)
+    np.testing.assert_array_equal(COMPILED["probit"](scores, labels), expected)
+
+
+@pytest.mark.parametrize("name", ["normalized", "probit"])
+@FEW
+@given(data=st.data())
+def test_class_probabilities_are_the_likelihoods_of_the_labels(
+    name: str, data: st.DataObject
+) -> None:
+    scores = data.draw(score_matrices(4)) + 1e-3 * np.arange(4)  # no ties
+    labels = np.arange(4, dtype=np.int32)
+    each = [np.exp(COMPILED[name](scores, np.full(N, label, np.int32))) for label in labels]
+    found = class_probabilities(jnp.asarray(scores), name)
+    np.testing.assert_allclose(found, np.stack(each, axis=1), atol=1e-12)

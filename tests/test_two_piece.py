@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from scipy.special import erfcx
 
-from bmsvm.models import two_piece
+from bmsvm.models import normal_tail, two_piece
 
 MEANS = [-40.0, -8.0, -3.0, 0.0, 3.0, 8.0, 40.0]  # in units of the scale
 SCALES = [1e-3, 0.03, 1.0, 30.0, 1e3]
@@ -180,8 +180,8 @@ def test_the_tail_quantile_is_exact(dtype):
     t = np.concatenate([[0.0], np.logspace(-4, 4, 300)]).astype(dtype)
     e = np.concatenate([[0.0], np.logspace(-8, np.log10(38), 300)]).astype(dtype)[:, None]
     with precision(dtype):
-        mills = np.asarray(two_piece._mills(jnp.asarray(t)))
-        y = np.asarray(two_piece._excess(*arrays(dtype, t, mills, e)))
+        mills = np.asarray(normal_tail.mills(jnp.asarray(t)))
+        y = np.asarray(normal_tail.excess(*arrays(dtype, t, mills, e)))
         assert mills.dtype == y.dtype == dtype
     t, e, mills, y = (value.astype(np.float64) for value in (t, e, mills, y))
     exact = np.sqrt(np.pi / 2) * erfcx(t / np.sqrt(2))
@@ -203,7 +203,7 @@ def test_extreme_uniforms_give_finite_ordered_draws(dtype, monkeypatch):
         u = np.concatenate([ends, 1 - ends[ends > eps / 2], [0.5, 1 - eps / 2]])
         u = np.hstack([np.broadcast_to(u, (len(m), len(u))), kink * (1 + np.arange(-9, 10) * eps)])
         u = np.sort(np.clip(u.astype(dtype), eps / 256, 1 - eps / 2), axis=1)
-        monkeypatch.setattr(two_piece, "_uniform", lambda *_: arrays(dtype, u, 1 - u))
+        monkeypatch.setattr(two_piece, "uniform", lambda *_: arrays(dtype, u, 1 - u))
         z = np.asarray(jax.jit(two_piece.draw.__wrapped__)(None, *arrays(dtype, m, s, d)))
         flipped = np.asarray(sides.flipped)
         assert z.shape == u.shape

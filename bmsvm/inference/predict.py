@@ -16,9 +16,9 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from bmsvm.kernels import Factor, KernelFn, gram
+from bmsvm.models import likelihoods
 from bmsvm.models.conditionals import intercept_collapsed, project, weights_full
 from bmsvm.models.couplings import class_vector, to_columns
-from bmsvm.models.likelihoods import margin_offset
 from bmsvm.models.problem import Problem
 
 __all__ = ["Features", "class_probabilities", "features_at", "functions_at"]
@@ -100,7 +100,7 @@ def functions_at(
 def class_probabilities(
     key: jax.Array, draws: dict[str, jax.Array], features: Features, problem: Problem
 ) -> jax.Array:
-    """Class probabilities (21) at new rows, for each posterior draw.
+    """Class probabilities at new rows, for each posterior draw.
 
     The noise of the scores is drawn, not plugged in: ``z* ~ N(f*, sigma2)``. Arguments as in
     :func:`functions_at`.
@@ -115,4 +115,4 @@ def class_probabilities(
     scale = jnp.sqrt(draws["noise_variance"])[:, None, None]
     noise = jax.random.normal(key_noise, functions.shape, functions.dtype)
     scores = class_vector(functions + scale * noise, problem.coupling)
-    return jax.nn.softmax(jax.nn.relu(scores + margin_offset(problem.n_classes)), axis=-1)
+    return likelihoods.class_probabilities(scores, problem.likelihood)

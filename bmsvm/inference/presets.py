@@ -14,6 +14,7 @@ from bmsvm.inference.blocks import (
     hamiltonian,
     metropolis_scores,
     scale,
+    truncated_scores,
 )
 from bmsvm.models.likelihoods import LIKELIHOODS
 
@@ -27,11 +28,12 @@ def preset_blocks(preset: str, likelihood: str) -> tuple[Block, ...]:
 
     ``default``
         Momentum for everything at once; under ``normalized``, which leaves the overall scale
-        nearly free, the scale is then moved on its own.
+        nearly free, the scale is then moved on its own. Under ``probit``: as ``gibbs``.
     ``paper``
         Section 4.1: random-walk Metropolis on the scores, conjugate sigma2, b, B, then tau.
     ``gibbs``
-        Exact scores where the likelihood allows it, tau collapsed over everything Gaussian.
+        Exact scores where the likelihood allows it, tau collapsed over everything Gaussian; under
+        ``probit``, which says nothing of the scale, with the scale moved on its own.
     """
     check_choice("preset", preset, PRESETS)
     check_choice("likelihood", likelihood, LIKELIHOODS)
@@ -41,11 +43,13 @@ def preset_blocks(preset: str, likelihood: str) -> tuple[Block, ...]:
 @functools.cache
 def _blocks(preset: str, likelihood: str) -> tuple[Block, ...]:
     """Build the blocks once, so that programs compiled for them are found again."""
-    if preset == "default":
-        if likelihood == "hinge":
-            return (hamiltonian(draw_weights=False),)
-        return hamiltonian(target_accept_prob=0.85, draw_weights=False), scale()
     if preset == "paper":
         return metropolis_scores(), conjugate_parameters(), conjugate_precision()
-    scores = exact_scores() if likelihood == "hinge" else metropolis_scores()
-    return scores, collapsed_parameters()
+    if likelihood == "probit":  # no slope to follow, and no scale in the labels
+        return truncated_scores(), scale(), collapsed_parameters()
+    if preset == "gibbs":
+        scores = exact_scores() if likelihood == "hinge" else metropolis_scores()
+        return scores, collapsed_parameters()
+    if likelihood == "hinge":
+        return (hamiltonian(draw_weights=False),)
+    return hamiltonian(target_accept_prob=0.85, draw_weights=False), scale()

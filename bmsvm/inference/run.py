@@ -99,6 +99,8 @@ class Run:
             tuple(self.samples),
             "sample" if progress_bar else None,
         )
+        if interrupted:
+            _warn_of_interruption(pieces, num_samples)
         return replace(
             self,
             samples=_join([self.samples, *pieces]),
@@ -163,7 +165,6 @@ def run_chains(
     problem = sampler.prepare(X) if y is None else sampler.prepare(X, y)
     keys = jax.random.split(rng_key, num_chains)
     state = sampler.init(keys, num_warmup, init_params, (problem,), {})
-    # One sweep a draw and thinning by count: warm-up is the same program as sampling.
     state, _, interrupted = _draw(
         sampler, state, num_warmup, 1, collect, "warm-up" if progress_bar else None, keep=False
     )
@@ -171,8 +172,19 @@ def run_chains(
         label = "sample" if progress_bar else None
         state, pieces, interrupted = _draw(sampler, state, num_samples, thinning, collect, label)
         if pieces:
+            if interrupted:
+                _warn_of_interruption(pieces, num_samples)
             return Run(_join(pieces), state, sampler, thinning, interrupted)
     raise KeyboardInterrupt("interrupted before the first draws were finished")
+
+
+def _warn_of_interruption(pieces: list[dict[str, np.ndarray]], total: int) -> None:
+    done = sum(next(iter(piece.values())).shape[1] for piece in pieces)
+    warnings.warn(
+        f"interrupted: {done} of {total} draws were made; call more() on what is returned for "
+        "the rest",
+        stacklevel=3,
+    )
 
 
 def _join(pieces: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
@@ -206,12 +218,6 @@ def _draw(
                         }
                     )
             except KeyboardInterrupt:
-                if keep:
-                    warnings.warn(
-                        f"interrupted: {done} of {total} draws were made; call more() on what is "
-                        "returned for the rest",
-                        stacklevel=3,
-                    )
                 return state, pieces, True
             state = ahead
             if label is not None:

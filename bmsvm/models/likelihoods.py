@@ -14,7 +14,15 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-__all__ = ["LIKELIHOODS", "hinge", "margin_offset", "normalized", "rectify"]
+__all__ = [
+    "LIKELIHOODS",
+    "class_probabilities",
+    "hinge",
+    "margin_offset",
+    "normalized",
+    "probit",
+    "rectify",
+]
 
 
 def margin_offset(n_classes: int) -> float:
@@ -75,7 +83,29 @@ def normalized(
     return own - jax.nn.logsumexp(excess, axis=0)
 
 
+def probit(scores: jax.Array, labels: jax.Array, smoothing: jax.Array | None = None) -> jax.Array:
+    """Multinomial probit: the label is the class of the largest score, ``log 1[z_y = max_j z_j]``.
+
+    With Gaussian noise in the scores this is the model of Girolami and Rogers (2006) on zero-sum
+    scores. It has no slope to follow, and ``smoothing`` does nothing. Shapes as in :func:`hinge`.
+    """
+    own = labels == jnp.arange(scores.shape[-1])[:, None]
+    rivals = jnp.max(jnp.where(own, -jnp.inf, scores.T), axis=0)
+    return jnp.where(jnp.sum(jnp.where(own, scores.T, 0.0), axis=0) >= rivals, 0.0, -jnp.inf)
+
+
+def class_probabilities(scores: jax.Array, likelihood: str) -> jax.Array:
+    """``p(y = j | z)`` of scores (..., c): eq. (21), or the largest score under ``probit``.
+
+    The hinge is a pseudo-likelihood; its probabilities are those of (21) too.
+    """
+    if likelihood == "probit":
+        return jax.nn.one_hot(jnp.argmax(scores, -1), scores.shape[-1], dtype=scores.dtype)
+    return jax.nn.softmax(rectify(scores + margin_offset(scores.shape[-1])), axis=-1)
+
+
 LIKELIHOODS: dict[str, Callable[..., jax.Array]] = {
     "hinge": hinge,
     "normalized": normalized,
+    "probit": probit,
 }

@@ -17,7 +17,7 @@ from numpyro.distributions import constraints
 
 from bmsvm.models.couplings import class_vector
 from bmsvm.models.hierarchy import latent, noise_prior, precision_prior, scores_of
-from bmsvm.models.likelihoods import LIKELIHOODS, normalized
+from bmsvm.models.likelihoods import LIKELIHOODS, class_probabilities
 from bmsvm.models.problem import Problem
 from bmsvm.models.whitening import White, colour, white_shapes
 
@@ -28,7 +28,7 @@ class Labels(dist.Distribution):
     """Distribution of the labels given the scores.
 
     Under ``hinge`` the log density is the pseudo-likelihood (11), a factor that does not sum to
-    one over the classes; draws are always from the class probabilities (21).
+    one over the classes; draws are then from the class probabilities (21).
 
     Parameters
     ----------
@@ -57,11 +57,9 @@ class Labels(dist.Distribution):
         return LIKELIHOODS[self.likelihood](self.scores, value)
 
     def sample(self, key: jax.Array, sample_shape: tuple[int, ...] = ()) -> jax.Array:
-        """Labels drawn from (21), shape ``sample_shape + (n,)``."""
-        n, n_classes = self.scores.shape
-        classes = jnp.broadcast_to(jnp.arange(n_classes), (n, n_classes)).T
-        logits = jax.vmap(lambda label: normalized(self.scores, label))(classes).T
-        return jax.random.categorical(key, logits, shape=(*sample_shape, n))
+        """Labels drawn from their class probabilities, shape ``sample_shape + (n,)``."""
+        logits = jnp.log(class_probabilities(self.scores, self.likelihood))
+        return jax.random.categorical(key, logits, shape=(*sample_shape, *self.batch_shape))
 
 
 def hierarchical_model(

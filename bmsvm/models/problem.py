@@ -132,7 +132,7 @@ def prepare(
     coupling
         ``"sum_to_zero"`` or ``"independent"``.
     likelihood
-        ``"hinge"`` (11) or ``"normalized"`` (21).
+        ``"hinge"`` (11), ``"normalized"`` (21), or ``"probit"``.
     hyperparameters
         Constants of the priors.
 

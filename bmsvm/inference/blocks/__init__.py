@@ -9,7 +9,7 @@ from bmsvm.inference.blocks.parameters import (
     conjugate_precision,
 )
 from bmsvm.inference.blocks.scale import scale
-from bmsvm.inference.blocks.scores import exact_scores, metropolis_scores
+from bmsvm.inference.blocks.scores import exact_scores, metropolis_scores, truncated_scores
 
 __all__ = [
     "Block",
@@ -24,4 +24,5 @@ __all__ = [
     "metropolis_scores",
     "scale",
     "stateless",
+    "truncated_scores",
 ]

@@ -17,9 +17,10 @@ from bmsvm.models.conditionals import class_functions, score_moments
 from bmsvm.models.couplings import to_columns
 from bmsvm.models.hierarchy import Position, scores_of
 from bmsvm.models.likelihoods import LIKELIHOODS, margin_offset
+from bmsvm.models.normal_tail import draw_below
 from bmsvm.models.problem import Problem
 
-__all__ = ["exact_scores", "metropolis_scores"]
+__all__ = ["exact_scores", "metropolis_scores", "truncated_scores"]
 
 Update = Callable[
     [jax.Array, jax.Array, jax.Array, jax.Array, jax.Array], tuple[jax.Array, jax.Array]
@@ -69,6 +70,29 @@ def exact_scores() -> Block:
         return _sweep_classes(key, position, problem, update)
 
     return stateless("exact_scores", move)
+
+
+def truncated_scores() -> Block:
+    """Draw each free score from its truncated normal; probit likelihood only.
+
+    A score that rises by delta takes as much from the row's own class, which must stay the
+    largest: delta <= (z_y - z_l)/2 and delta <= z_y - z_j for the other classes j.
+    """
+
+    def move(key, position, problem):
+        classes = jnp.arange(problem.n_classes)
+        own = problem.labels[:, None] == classes
+
+        def update(key, scores, cls, mean, scale):
+            current = jnp.take(scores, cls, axis=1)
+            room = jnp.max(jnp.where(own, scores, -jnp.inf), axis=1, keepdims=True) - scores
+            room = jnp.where(own, jnp.inf, jnp.where(classes == cls, room / 2, room))
+            value = draw_below(key, mean, scale, current + jnp.min(room, axis=1))
+            return value, jnp.ones_like(value)
+
+        return _sweep_classes(key, position, problem, update)
+
+    return stateless("truncated_scores", move)
 
 
 def metropolis_scores(step_size: float = 1.0) -> Block:
