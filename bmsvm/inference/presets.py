@@ -52,4 +52,4 @@ def _blocks(preset: str, likelihood: str) -> tuple[Block, ...]:
         return scores, collapsed_parameters()
     if likelihood == "hinge":
         return (hamiltonian(draw_weights=False),)
-    return hamiltonian(target_accept_prob=0.85, draw_weights=False), scale()
+    return hamiltonian(target_accept_prob=0.9, draw_weights=False), scale()
