@@ -132,10 +132,15 @@ def gram(kernel: KernelFn, X1: ArrayLike, X2: ArrayLike | None = None) -> np.nda
     return values.astype(np.float64, copy=False)
 
 
-NAMED: dict[str, Callable[[ArrayLike], KernelFn]] = {
+STATIONARY: dict[str, Callable[[ArrayLike], KernelFn]] = {
     "gaussian": gaussian,
     "matern32": matern32,
     "matern52": matern52,
+}
+"""Kernels with a lengthscale that can be named by a string."""
+
+NAMED: dict[str, Callable[[ArrayLike], KernelFn]] = {
+    **STATIONARY,
     "linear": lambda lengthscale: linear(),
 }
 """Kernels that can be named by a string, each built from a lengthscale."""
@@ -173,7 +178,7 @@ class Factor(NamedTuple):
     eigenvalues: jax.Array
 
 
-def factorize(gram_matrix: ArrayLike, *, name: str = "kernel") -> Factor:
+def factorize(gram_matrix: ArrayLike, *, name: str = "kernel", complete: bool = False) -> Factor:
     """Factor a Gram matrix once, at its numerical rank (the Moore-Penrose case of section 2.2).
 
     Parameters
@@ -182,6 +187,8 @@ def factorize(gram_matrix: ArrayLike, *, name: str = "kernel") -> Factor:
         Symmetric positive semi-definite matrix, shape (n, n).
     name
         What to call it in an error message.
+    complete
+        Whether to keep a basis of all n columns, whatever the rank.
 
     Returns
     -------
@@ -221,7 +228,9 @@ def factorize(gram_matrix: ArrayLike, *, name: str = "kernel") -> Factor:
         raise ValueError(f"{name}: the Gram matrix is zero, and so is every function")
     rank = int(np.sum(values > tolerance))
     kept = -(-rank // RANK_MULTIPLE) * RANK_MULTIPLE
-    kept = kept if 2 * kept <= n else n  # a complete basis makes better coordinates
+    kept = (
+        kept if 2 * kept <= n and not complete else n
+    )  # a complete basis makes better coordinates
     truncated = np.where(np.arange(kept) < rank, values[:kept], 0.0)
     basis = np.ascontiguousarray(vectors[:, :kept])
     return Factor(cast(jax.Array, basis), cast(jax.Array, truncated))

@@ -155,9 +155,9 @@ def exact_draws(case: Case, size: int) -> tuple[Problem, Position]:
         likelihood = likelihood_of(draws.columns, problem)
         assert likelihood.max() <= 1
         keep = rng.uniform(size=BATCH) < likelihood
-        kept.append(Position(*(part[keep] for part in draws)))
-    joined = (np.concatenate(parts)[:size] for parts in zip(*kept, strict=True))
-    return problem, Position(*map(jnp.asarray, joined))
+        kept.append(jax.tree.map(lambda part, keep=keep: part[keep], draws))
+    joined = jax.tree.map(lambda *parts: jnp.asarray(np.concatenate(parts)[:size]), *kept)
+    return problem, joined
 
 
 def preset_sweep(preset: str, likelihood: str):

@@ -163,6 +163,7 @@ def test_probit_asks_whether_the_label_has_the_largest_score(
     n_classes: int, data: st.DataObject
 ) -> None:
     scores, labels = data.draw(score_matrices(n_classes)), data.draw(label_vectors(n_classes))
+    scores = np.round(scores, 6)  # XLA takes denormal numbers for zeros
     largest = [row[label] == max(row) for row, label in zip(scores, labels, strict=True)]
     expected = np.where(largest, 0.0, -np.inf)
     np.testing.assert_array_equal(COMPILED["probit"](scores, labels), expected)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -54,6 +54,8 @@ class BMSVMState(NamedTuple):
         The parameters in the sampler's own coordinates.
     accept_prob, step_size, num_steps
         Of the block that moves the scores; ``accept_prob`` is 1 for exact draws.
+    lengthscale_accept_prob
+        Of the moves of theta; 0 where it is fixed.
     memory
         What the blocks learned in warm-up.
     problem
@@ -70,6 +72,7 @@ class BMSVMState(NamedTuple):
     accept_prob: jax.Array
     step_size: jax.Array
     num_steps: jax.Array
+    lengthscale_accept_prob: jax.Array
     memory: tuple[Any, ...]
     problem: Problem
     n_warmup: jax.Array
@@ -81,7 +84,7 @@ class BMSVMState(NamedTuple):
 
         def draw(key, position):
             key = jax.random.fold_in(key, WEIGHTS_STREAM)
-            return weights_given_rest(position, self.problem).sample(key)
+            return weights_given_rest(position, self.problem.at(position.kernel)).sample(key)
 
         one_chain = is_prng_key(self.rng_key)
         return (draw if one_chain else jax.vmap(draw))(self.rng_key, self.position)
@@ -92,7 +95,7 @@ class BMSVMGibbs(MCMCKernel):
 
     Parameters
     ----------
-    kernel, lengthscale, coupling, likelihood, hyperparameters
+    kernel, lengthscale, lengthscale_prior, lengthscale_grid, coupling, likelihood, hyperparameters
         The model; see :func:`bmsvm.models.prepare`.
     preset
         ``"default"``, ``"gibbs"`` or ``"paper"``: see :mod:`bmsvm.inference.presets`.
@@ -120,7 +123,9 @@ class BMSVMGibbs(MCMCKernel):
         self,
         kernel: KernelFn | str = "gaussian",
         *,
-        lengthscale: ArrayLike = 1.0,
+        lengthscale: ArrayLike | Literal["sample"] = 1.0,
+        lengthscale_prior: str = "uniform",
+        lengthscale_grid: ArrayLike | None = None,
         coupling: str = "sum_to_zero",
         likelihood: str = "hinge",
         hyperparameters: Hyperparameters = PAPER,
@@ -130,14 +135,21 @@ class BMSVMGibbs(MCMCKernel):
         self._settings: dict[str, Any] = {
             "kernel": kernel,
             "lengthscale": lengthscale,
+            "lengthscale_prior": lengthscale_prior,
+            "lengthscale_grid": lengthscale_grid,
             "coupling": coupling,
             "likelihood": likelihood,
             "hyperparameters": hyperparameters,
         }
         self._preset = preset if blocks is None else None
-        self.blocks = preset_blocks(preset, likelihood) if blocks is None else tuple(blocks)
+        self.blocks = self._preset_blocks() if blocks is None else tuple(blocks)
         self._prepared: tuple[Any, Any, Problem] | None = None
         self._sample_fn: Callable | None = None  # MCMC asks it whether init has been called
+
+    def _preset_blocks(self) -> tuple[Block, ...]:
+        assert self._preset is not None
+        sampled = isinstance(self._settings["lengthscale"], str)
+        return preset_blocks(self._preset, self._settings["likelihood"], lengthscale=sampled)
 
     @property
     def model(self) -> Callable:
@@ -152,6 +164,12 @@ class BMSVMGibbs(MCMCKernel):
                 raise ValueError(
                     f"likelihood must be that of the problem, {X.likelihood!r}, for the preset to "
                     f"choose its blocks by; got {expected!r}"
+                )
+            sampled = isinstance(self._settings["lengthscale"], str)
+            if self._preset is not None and (X.grid is not None) != sampled:
+                raise ValueError(
+                    'lengthscale must be "sample" for a problem prepared with that, and a number '
+                    f"otherwise; got {self._settings['lengthscale']!r}"
                 )
             return X
         if y is None:
@@ -192,8 +210,11 @@ class BMSVMGibbs(MCMCKernel):
                 ),
                 noise_variance=given.get("noise_variance", noise),
                 precision=given.get("precision", precision),
+                kernel=None if problem.grid is None else jnp.asarray(problem.grid.values.size // 2),
             )
-            memory = tuple(block.init(position, problem) for block in self.blocks)
+            memory = tuple(
+                block.init(position, problem.at(position.kernel)) for block in self.blocks
+            )
             return position, memory, key
 
         if is_prng_key(rng_key):
@@ -217,6 +238,8 @@ class BMSVMGibbs(MCMCKernel):
             text = (
                 f"{jnp.mean(state.num_steps):.0f} steps of {jnp.mean(state.step_size):.2g}, {text}"
             )
+        if state.problem.grid is not None:
+            text = f"{text}, theta {jnp.mean(state.lengthscale_accept_prob):.2f}"
         return text
 
     def __getstate__(self) -> dict[str, Any]:
@@ -228,7 +251,7 @@ class BMSVMGibbs(MCMCKernel):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         if self._preset is not None:
-            self.blocks = preset_blocks(self._preset, self._settings["likelihood"])
+            self.blocks = self._preset_blocks()
 
 
 def sweep(state: BMSVMState, blocks: Sequence[Block]) -> BMSVMState:
@@ -240,7 +263,8 @@ def sweep(state: BMSVMState, blocks: Sequence[Block]) -> BMSVMState:
         key, *keys = jax.random.split(key, len(blocks) + 1)
         learned, info = [], {}
         for block, block_key, remembered in zip(blocks, keys, memory, strict=True):
-            position, remembered, said = block.step(block_key, position, remembered, problem, phase)
+            here = problem.at(position.kernel)
+            position, remembered, said = block.step(block_key, position, remembered, here, phase)
             learned.append(remembered)
             info.update(said)
         return position, tuple(learned), info, key
@@ -253,7 +277,11 @@ def sweep(state: BMSVMState, blocks: Sequence[Block]) -> BMSVMState:
 
 def _state(i, position, memory, info, problem, n_warmup, key) -> BMSVMState:
     def sites(position):
+        theta = (
+            {} if problem.grid is None else {"lengthscale": problem.grid.values[position.kernel]}
+        )
         return {
+            **theta,
             "noise_variance": position.noise_variance,
             "precision": position.precision,
             "intercept": class_vector(position.intercept, problem.coupling),
@@ -269,6 +297,7 @@ def _state(i, position, memory, info, problem, n_warmup, key) -> BMSVMState:
         accept_prob=info.get("accept_prob", ones),
         step_size=info.get("step_size", 0 * ones),
         num_steps=info.get("num_steps", jnp.zeros(batch, jnp.int32)),
+        lengthscale_accept_prob=info.get("lengthscale_accept_prob", 0 * ones),
         memory=memory,
         problem=problem,
         n_warmup=jnp.asarray(n_warmup, jnp.int32),

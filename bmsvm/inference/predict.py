@@ -15,13 +15,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from bmsvm.kernels import Factor, KernelFn, gram
+from bmsvm.kernels import STATIONARY, Factor, KernelFn, gram
 from bmsvm.models import likelihoods
 from bmsvm.models.conditionals import intercept_collapsed, project, weights_full
 from bmsvm.models.couplings import class_vector, to_columns
-from bmsvm.models.problem import Problem
+from bmsvm.models.problem import KernelGrid, Problem
 
-__all__ = ["Features", "class_probabilities", "features_at", "functions_at"]
+__all__ = ["Features", "class_probabilities", "features_at", "features_on_grid", "functions_at"]
 
 
 class Features(NamedTuple):
@@ -52,6 +52,17 @@ def features_at(
     return Features(jnp.asarray(inside), jnp.asarray(remainder))
 
 
+def features_on_grid(
+    kernel: str, rows: ArrayLike, training_rows: ArrayLike, grid: KernelGrid
+) -> Features:
+    """Features of new rows under a named kernel at each value of theta, a leading axis of G."""
+    each = [
+        features_at(STATIONARY[kernel](float(theta)), rows, training_rows, Factor(*factor))
+        for theta, *factor in zip(np.asarray(grid.values), *grid.factors, strict=True)
+    ]
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *each)
+
+
 def functions_at(
     key: jax.Array, draws: dict[str, jax.Array], features: Features, problem: Problem
 ) -> jax.Array:
@@ -63,9 +74,10 @@ def functions_at(
         Random key.
     draws
         Samples of BMSVMGibbs or of NUTS on the same model, flat over chains: ``scores``
-        (s, n, c), ``noise_variance`` (s,), ``precision`` (s,).
+        (s, n, c), ``noise_variance`` (s,), ``precision`` (s,), and ``lengthscale`` (s,) where that
+        was sampled.
     features
-        The new rows.
+        The new rows: from :func:`features_at`, or :func:`features_on_grid` where theta was sampled.
     problem
         The prepared training data.
 
@@ -75,25 +87,33 @@ def functions_at(
         Column functions, shape (s, m, k); :func:`bmsvm.models.couplings.class_vector` turns
         them into class functions.
     """
+    grid = problem.grid
 
     def one(inputs):
-        key, scores, noise_variance, precision = inputs
+        key, scores, noise_variance, precision, kernel = inputs
+        here, there = problem, features
+        if grid is not None:
+            here, there = problem.at(kernel), jax.tree.map(lambda leaf: leaf[kernel], features)
         key_intercept, key_weights, key_remainder = jax.random.split(key, 3)
         columns = to_columns(scores, problem.labels, problem.coupling)
-        projection = project(columns, problem)
-        intercept = intercept_collapsed(projection, precision, noise_variance, problem).sample(
+        projection = project(columns, here)
+        intercept = intercept_collapsed(projection, precision, noise_variance, here).sample(
             key_intercept
         )
-        weights = weights_full(projection, intercept, precision, noise_variance, problem).sample(
+        weights = weights_full(projection, intercept, precision, noise_variance, here).sample(
             key_weights
         )
-        spread = jnp.sqrt(noise_variance / precision * features.remainder)[:, None]
-        shape = (features.remainder.size, problem.n_columns)
+        spread = jnp.sqrt(noise_variance / precision * there.remainder)[:, None]
+        shape = (there.remainder.size, problem.n_columns)
         noise = jax.random.normal(key_remainder, shape, spread.dtype)
-        return intercept + features.inside @ weights + spread * noise
+        return intercept + there.inside @ weights + spread * noise
 
     keys = jax.random.split(key, draws["precision"].shape[0])
-    inputs = (keys, draws["scores"], draws["noise_variance"], draws["precision"])
+    kernel = jnp.zeros(keys.shape, int)
+    if grid is not None:
+        distance = jnp.log(draws["lengthscale"])[:, None] - jnp.log(grid.values)
+        kernel = jnp.argmin(jnp.abs(distance), axis=1)
+    inputs = (keys, draws["scores"], draws["noise_variance"], draws["precision"], kernel)
     return jax.lax.map(one, inputs)
 
 

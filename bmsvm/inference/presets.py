@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 
 from bmsvm._validation import check_choice
+from bmsvm.inference import blocks
 from bmsvm.inference.blocks import (
     Block,
     collapsed_parameters,
@@ -23,7 +24,7 @@ __all__ = ["PRESETS", "preset_blocks"]
 PRESETS = ("default", "gibbs", "paper")
 
 
-def preset_blocks(preset: str, likelihood: str) -> tuple[Block, ...]:
+def preset_blocks(preset: str, likelihood: str, *, lengthscale: bool = False) -> tuple[Block, ...]:
     """Return the blocks of one sweep.
 
     ``default``
@@ -34,10 +35,17 @@ def preset_blocks(preset: str, likelihood: str) -> tuple[Block, ...]:
     ``gibbs``
         Exact scores where the likelihood allows it, tau collapsed over everything Gaussian; under
         ``probit``, which says nothing of the scale, with the scale moved on its own.
+
+    ``lengthscale`` adds the moves of theta.
     """
     check_choice("preset", preset, PRESETS)
     check_choice("likelihood", likelihood, LIKELIHOODS)
-    return _blocks(preset, likelihood)
+    return _blocks(preset, likelihood) + (_lengthscale() if lengthscale else ())
+
+
+@functools.cache
+def _lengthscale() -> tuple[Block, ...]:
+    return (blocks.lengthscale(),)
 
 
 @functools.cache

@@ -31,7 +31,15 @@ PIECE = 50
 COLLECTED = ("scores", "noise_variance", "precision", "intercept")
 """Sites that are kept unless something else is asked for."""
 
-FIELDS = (*COLLECTED, "weights", "accept_prob", "step_size", "num_steps")
+FIELDS = (
+    *COLLECTED,
+    "lengthscale",
+    "weights",
+    "accept_prob",
+    "step_size",
+    "num_steps",
+    "lengthscale_accept_prob",
+)
 
 
 def _values(state: BMSVMState, collect: tuple[str, ...]) -> dict[str, jax.Array]:
@@ -119,7 +127,7 @@ def run_chains(
     num_samples: int = 1000,
     num_chains: int = 4,
     thinning: int = 1,
-    collect: Sequence[str] = COLLECTED,
+    collect: Sequence[str] | None = None,
     init_params: dict[str, ArrayLike] | None = None,
     progress_bar: bool = True,
 ) -> Run:
@@ -146,7 +154,9 @@ def run_chains(
         Sweeps for each draw.
     collect
         Sites to keep: of ``scores`` (n, c), ``noise_variance``, ``precision``, ``intercept`` (c,),
-        ``weights`` (r, k), ``accept_prob``, ``step_size``, ``num_steps``.
+        ``lengthscale`` where that is sampled, ``weights`` (r, k), ``accept_prob``, ``step_size``,
+        ``num_steps``, ``lengthscale_accept_prob``. Default: the first four, and the lengthscale
+        where it is sampled.
     init_params
         Where chains start, each value with a leading axis of chains; see
         :meth:`BMSVMGibbs.init`.
@@ -157,12 +167,16 @@ def run_chains(
     check_count("num_samples", num_samples)
     check_count("num_chains", num_chains)
     check_count("thinning", thinning)
+    problem = sampler.prepare(X) if y is None else sampler.prepare(X, y)
+    if collect is None:
+        collect = COLLECTED if problem.grid is None else (*COLLECTED, "lengthscale")
     collect = tuple(dict.fromkeys(collect))
     if not collect:
         raise ValueError(f"collect must name a site, of {', '.join(FIELDS)}; got none")
     for name in collect:
         check_choice("collect", name, FIELDS)
-    problem = sampler.prepare(X) if y is None else sampler.prepare(X, y)
+    if "lengthscale" in collect and problem.grid is None:
+        raise ValueError('collect names "lengthscale", which is fixed: pass lengthscale="sample"')
     keys = jax.random.split(rng_key, num_chains)
     state = sampler.init(keys, num_warmup, init_params, (problem,), {})
     state, _, interrupted = _draw(

@@ -53,6 +53,8 @@ class Position(NamedTuple):
         sigma2, scalar.
     precision
         tau, scalar.
+    kernel
+        Number of the value of theta in the problem's grid, scalar; None where theta is fixed.
     """
 
     columns: jax.Array
@@ -60,6 +62,7 @@ class Position(NamedTuple):
     weights: jax.Array
     noise_variance: jax.Array
     precision: jax.Array
+    kernel: jax.Array | None = None
 
 
 class _InverseGamma(dist.InverseGamma):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Literal, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +18,7 @@ from bmsvm.models.couplings import COUPLINGS, n_columns
 from bmsvm.models.hyperparameters import PAPER, Hyperparameters
 from bmsvm.models.likelihoods import LIKELIHOODS
 
-__all__ = ["Design", "Problem", "prepare"]
+__all__ = ["Design", "KernelGrid", "Problem", "prepare"]
 
 
 class Design(NamedTuple):
@@ -42,6 +43,25 @@ class Design(NamedTuple):
     mask: jax.Array
 
 
+class KernelGrid(NamedTuple):
+    """Values of the kernel parameter theta, each with the Gram matrix factored once.
+
+    values
+        theta, shape (G,), increasing.
+    log_prior
+        Log prior weight of each, shape (G,), up to a constant.
+    factors
+        The factors, with a leading axis of G.
+    masked
+        The designs of the ``independent`` coupling, with a leading axis of G.
+    """
+
+    values: jax.Array
+    log_prior: jax.Array
+    factors: Factor
+    masked: Design | None
+
+
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Problem:
@@ -57,6 +77,17 @@ class Problem:
     n_classes: int = field(metadata={"static": True})
     coupling: str = field(metadata={"static": True})
     likelihood: str = field(metadata={"static": True})
+    grid: KernelGrid | None = None
+    """Where theta is sampled: its values. ``factor`` and ``masked`` are then those of one value."""
+
+    def at(self, kernel: jax.Array | None) -> Problem:
+        """Return the problem at value number ``kernel`` of theta; itself where theta is fixed."""
+        if self.grid is None or kernel is None:
+            return self
+        factor, masked = jax.tree.map(
+            lambda leaf: leaf[kernel], (self.grid.factors, self.grid.masked)
+        )
+        return replace(self, factor=factor, masked=masked)
 
     @property
     def n_rows(self) -> int:
@@ -103,7 +134,52 @@ def _masked_design(factor: Factor, labels: np.ndarray, n_classes: int) -> Design
     tolerance = d[:, :1] * max(design.shape) * np.finfo(float).eps
     d = np.where(d > tolerance, d, 0.0)
     parts = np.where(d[:, None, :] > 0, u, 0.0), d**2, np.swapaxes(wt, 1, 2), mask
-    return Design(*(jnp.asarray(part) for part in parts))
+    return Design(*(cast(jax.Array, part) for part in parts))
+
+
+LENGTHSCALE_BOUNDS = (0.1, 200.0)
+"""Support of theta's prior, section 5."""
+
+GRID_SIZE = 64
+GRID_BYTES = 2**31
+"""The most that the factors of a grid may take."""
+
+LENGTHSCALE_PRIORS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "uniform": np.log,  # a cell of a log grid is as wide as its value
+    "log-uniform": np.zeros_like,
+}
+"""Log prior weight of the values of a log grid."""
+
+
+def _lengthscale_grid(
+    values: ArrayLike | None, prior: str, rows: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Values of theta, shape (G,), and their log prior weights."""
+    check_choice("lengthscale_prior", prior, LENGTHSCALE_PRIORS)
+    if values is None:
+        grid = np.geomspace(*LENGTHSCALE_BOUNDS, GRID_SIZE)
+    else:
+        grid = np.asarray(values)
+        numbers = grid.ndim == 1 and grid.size >= 2 and grid.dtype.kind in "fiu"
+        if not numbers or not np.all(np.isfinite(grid) & (grid > 0)) or np.any(np.diff(grid) <= 0):
+            raise ValueError(
+                "lengthscale_grid must be two or more positive numbers, increasing, evenly spaced "
+                f"on a log scale such as numpy.geomspace(0.1, 200, 64); got {values!r}"
+            )
+        grid = grid.astype(np.float64)
+        steps = np.diff(np.log(grid))
+        if steps.max() > 1.001 * steps.min():
+            raise ValueError(
+                "lengthscale_grid must be evenly spaced on a log scale, as numpy.geomspace makes "
+                f"it; its ratios go from {np.exp(steps.min()):.4g} to {np.exp(steps.max()):.4g}"
+            )
+    if grid.size * len(rows) ** 2 * 8 > GRID_BYTES:
+        room = GRID_BYTES // (8 * len(rows) ** 2)
+        raise ValueError(
+            f"lengthscale_grid: {grid.size} factors of {len(rows)} rows do not fit into "
+            f"{GRID_BYTES / 2**30:.0f} GiB; pass a grid of at most {room} values"
+        )
+    return grid, LENGTHSCALE_PRIORS[prior](grid)
 
 
 def prepare(
@@ -111,7 +187,9 @@ def prepare(
     y: ArrayLike,
     *,
     kernel: KernelFn | str = "gaussian",
-    lengthscale: ArrayLike = 1.0,
+    lengthscale: ArrayLike | Literal["sample"] = 1.0,
+    lengthscale_prior: str = "uniform",
+    lengthscale_grid: ArrayLike | None = None,
     coupling: str = "sum_to_zero",
     likelihood: str = "hinge",
     hyperparameters: Hyperparameters = PAPER,
@@ -128,7 +206,13 @@ def prepare(
         ``"gaussian"``, ``"matern32"``, ``"matern52"``, ``"linear"``, ``"precomputed"``, or a
         callable ``kernel(X1, X2) -> (n1, n2)`` such as a tinygp kernel.
     lengthscale
-        theta of the stationary kernels named by a string: a number, or one per feature.
+        theta of the stationary kernels named by a string: a number, or one per feature; or
+        ``"sample"``, to make it a parameter on a grid.
+    lengthscale_prior
+        ``"uniform"``, the paper's, or ``"log-uniform"``; over the span of the grid.
+    lengthscale_grid
+        Values of theta, shape (G,), evenly spaced on a log scale. Default: 64 values from 0.1 to
+        200, the paper's bounds.
     coupling
         ``"sum_to_zero"`` or ``"independent"``.
     likelihood
@@ -150,11 +234,31 @@ def prepare(
     hyperparameters.validate()
     precomputed = isinstance(kernel, str) and kernel == "precomputed"
     rows, classes, labels = check_rows_and_labels(X, y, precomputed=precomputed)
-    gram_matrix = kernels.gram_of(kernel, rows, lengthscale)
-    factor = kernels.factorize(gram_matrix, name="X" if precomputed else "kernel")
-    masked = None
-    if coupling == "independent":
-        masked = _masked_design(factor, labels, len(classes))
+    name = "X" if precomputed else "kernel"
+    sampled = isinstance(lengthscale, str)
+    if sampled:
+        check_choice("lengthscale", lengthscale, ["sample"])
+        if not isinstance(kernel, str) or kernel not in kernels.STATIONARY:
+            raise ValueError(
+                f'lengthscale="sample" needs a kernel that has one: kernel must be one of '
+                f"{', '.join(map(repr, kernels.STATIONARY))}; got {kernel!r}"
+            )
+        values, log_prior = _lengthscale_grid(lengthscale_grid, lengthscale_prior, rows)
+
+    def factored(theta):
+        factor = kernels.factorize(
+            kernels.gram_of(kernel, rows, theta), name=name, complete=sampled
+        )
+        independent = coupling == "independent"
+        return factor, _masked_design(factor, labels, len(classes)) if independent else None
+
+    # On the host, and in float64: the grid is stacked before it is given to JAX.
+    each = [factored(theta) for theta in (values if sampled else [lengthscale])]
+    grid = None
+    if sampled:
+        factors, masked = jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *each)
+        grid = KernelGrid(jnp.asarray(values), jnp.asarray(log_prior), factors, masked)
+    factor, masked = each[len(each) // 2]
     return Problem(
         labels=jnp.asarray(labels, jnp.int32),
         factor=jax.tree.map(jnp.asarray, factor),
@@ -163,4 +267,5 @@ def prepare(
         n_classes=len(classes),
         coupling=coupling,
         likelihood=likelihood,
+        grid=grid,
     )

@@ -18,7 +18,14 @@ import jax.numpy as jnp
 
 from bmsvm.models.problem import Problem
 
-__all__ = ["White", "colour", "white_shapes", "whiten"]
+__all__ = [
+    "White",
+    "colour",
+    "symmetric_colour",
+    "symmetric_whiten",
+    "white_shapes",
+    "whiten",
+]
 
 
 class White(NamedTuple):
@@ -91,3 +98,22 @@ def whiten(key: jax.Array, columns: jax.Array, precision: jax.Array, problem: Pr
     outside = grouped - _onto_rows(shift, basis)
     outside = jnp.where(mask[:, None, :] > 0, outside, fresh)
     return White(inside, outside.reshape(problem.n_columns, -1))
+
+
+def _stretched(columns: jax.Array, factors: jax.Array, problem: Problem) -> jax.Array:
+    """``(I + U diag(factors - 1) U') T`` of columns (n, k), for factors (g, r)."""
+    basis = problem.design.basis
+    grouped = _grouped(columns.T, problem)
+    coordinates = _onto_basis(grouped, basis) * (factors - 1)[:, None, :]
+    stretched = grouped + _onto_rows(coordinates, basis)
+    return stretched.reshape(problem.n_columns, -1).T
+
+
+def symmetric_colour(noise: jax.Array, precision: jax.Array, problem: Problem) -> jax.Array:
+    """``R(tau)^(1/2) E``, shape (n, k): columns with covariance R, continuous in the kernel."""
+    return _stretched(noise, jnp.sqrt(1 + problem.design.eigenvalues / precision), problem)
+
+
+def symmetric_whiten(columns: jax.Array, precision: jax.Array, problem: Problem) -> jax.Array:
+    """``R(tau)^(-1/2) T``, shape (n, k): undoes :func:`symmetric_colour`."""
+    return _stretched(columns, jax.lax.rsqrt(1 + problem.design.eigenvalues / precision), problem)

@@ -3,6 +3,7 @@
 from bmsvm.inference.blocks.base import Block, Info, Phase, stateless
 from bmsvm.inference.blocks.hamiltonian import hamiltonian
 from bmsvm.inference.blocks.interweave import interweave
+from bmsvm.inference.blocks.lengthscale import lengthscale
 from bmsvm.inference.blocks.parameters import (
     collapsed_parameters,
     conjugate_parameters,
@@ -21,6 +22,7 @@ __all__ = [
     "exact_scores",
     "hamiltonian",
     "interweave",
+    "lengthscale",
     "metropolis_scores",
     "scale",
     "stateless",

@@ -87,14 +87,14 @@ def _to_coordinates(key: jax.Array, position: Position, problem: Problem) -> Coo
     )
 
 
-def _to_position(coordinates: Coordinates, weights: jax.Array, problem: Problem) -> Position:
-    """Undo :func:`_to_coordinates`; the weights are not among the coordinates."""
+def _parameters(coordinates: Coordinates, problem: Problem) -> tuple[jax.Array, ...]:
+    """Columns, intercept, noise variance and precision: undo :func:`_to_coordinates`."""
     noise_variance, precision = jnp.exp(coordinates.logs)
     scale = jnp.sqrt(noise_variance)
     intercept = scale * coordinates.intercept / jnp.sqrt(problem.hyper.intercept_precision)
     columns = intercept[:, None] + scale * colour(coordinates.white, precision, problem).T
     columns = jnp.where(problem.design.mask > 0, columns, 0.0).T
-    return Position(columns, intercept, weights, noise_variance, precision)
+    return columns, intercept, noise_variance, precision
 
 
 def _log_density(
@@ -120,7 +120,7 @@ def _log_density(
 
 
 def _rough_log_density(coordinates: Coordinates, problem: Problem, smoothing: jax.Array | None):
-    columns = _to_position(coordinates, jnp.empty(0), problem).columns
+    columns, *_ = _parameters(coordinates, problem)
     return _log_density(coordinates, columns, problem, smoothing)
 
 
@@ -220,7 +220,13 @@ def hamiltonian(
         end, end_momentum = jax.lax.fori_loop(0, num_steps, leapfrog, carry)
         end = drift(end, end_momentum, -0.5 * epsilon)
 
-        moved = _to_position(end, position.weights, problem)
+        columns, intercept, noise_variance, precision = _parameters(end, problem)
+        moved = position._replace(
+            columns=columns,
+            intercept=intercept,
+            noise_variance=noise_variance,
+            precision=precision,
+        )
         kinetic = 0.5 * (_squared_norm(momentum) - _squared_norm(end_momentum))
         log_ratio = (
             _log_density(end, moved.columns, problem)

@@ -19,10 +19,15 @@ from bmsvm.models.conditionals import (
 from bmsvm.models.hierarchy import Position
 from bmsvm.models.problem import Problem
 
-__all__ = ["collapsed_parameters", "conjugate_parameters", "conjugate_precision"]
+__all__ = [
+    "collapsed_parameters",
+    "conjugate_parameters",
+    "conjugate_precision",
+    "noise_intercept_weights",
+]
 
 
-def _noise_intercept_weights(
+def noise_intercept_weights(
     key: jax.Array,
     position: Position,
     projection: Projection,
@@ -48,7 +53,7 @@ def conjugate_parameters() -> Block:
     def move(key, position, problem):
         projection = project(position.columns, problem)
         precision = position.precision
-        return _noise_intercept_weights(key, position, projection, precision, problem), {}
+        return noise_intercept_weights(key, position, projection, precision, problem), {}
 
     return stateless("conjugate_parameters", move)
 
@@ -76,6 +81,6 @@ def collapsed_parameters() -> Block:
             return log_p + log_precision
 
         precision = jnp.exp(slice_step(key_precision, jnp.log(position.precision), log_density))
-        return _noise_intercept_weights(key_rest, position, projection, precision, problem), {}
+        return noise_intercept_weights(key_rest, position, projection, precision, problem), {}
 
     return stateless("collapsed_parameters", move)
