@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -147,9 +147,10 @@ class BMSVMGibbs(MCMCKernel):
         self._sample_fn: Callable | None = None  # MCMC asks it whether init has been called
 
     def _preset_blocks(self) -> tuple[Block, ...]:
-        assert self._preset is not None
         sampled = isinstance(self._settings["lengthscale"], str)
-        return preset_blocks(self._preset, self._settings["likelihood"], lengthscale=sampled)
+        return preset_blocks(
+            cast(str, self._preset), self._settings["likelihood"], lengthscale=sampled
+        )
 
     @property
     def model(self) -> Callable:

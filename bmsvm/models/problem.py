@@ -237,7 +237,11 @@ def prepare(
     name = "X" if precomputed else "kernel"
     sampled = isinstance(lengthscale, str)
     if sampled:
-        check_choice("lengthscale", lengthscale, ["sample"])
+        if lengthscale != "sample":
+            raise ValueError(
+                "lengthscale must be a positive number, one positive number per feature, or "
+                f'"sample"; got {lengthscale!r}'
+            )
         if not isinstance(kernel, str) or kernel not in kernels.STATIONARY:
             raise ValueError(
                 f'lengthscale="sample" needs a kernel that has one: kernel must be one of '
