@@ -79,7 +79,9 @@ def hierarchical_model(
         and the benchmarks use. If not, there are deterministic sites ``weights`` (r, k) and
         ``latent``, the class functions at the rows (row, class), too.
     observed
-        Whether ``y`` is the data. If not it is drawn, as posterior predictive checks need.
+        Whether ``y`` is the data. If not it is drawn, as posterior predictive checks need. With
+        draws of :class:`bmsvm.BMSVMGibbs`, whose scores are a deterministic site here, pass
+        ``exclude_deterministic=False`` to ``numpyro.infer.Predictive``.
     """
     n, k = problem.n_rows, problem.n_columns
     noise_variance = numpyro.sample("noise_variance", noise_prior(problem))
