@@ -101,8 +101,10 @@ def main() -> None:
     sizes = [int(n) for n in arguments.rows.split(",")]
 
     to_first = first_draw()
-    print(f"To the first draw at n = 300: {to_first['first']:.1f} s, a second fit of that shape ")
-    print(f"{to_first['second']:.2f} s (target: compile in under 10 s, once)\n")
+    print(
+        f"To the first draw at n = 300: {to_first['first']:.1f} s, a second fit of that shape "
+        f"{to_first['second']:.2f} s (target: compile in under 10 s, once)\n"
+    )
     print(f"{'n':>6} {'sweep':>10} {'dots':>10} {'dots / sweep':>13}")
     records = []
     for n in sizes:
