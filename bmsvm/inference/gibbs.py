@@ -24,6 +24,7 @@ from bmsvm.models.hierarchy import (
     scores_of,
 )
 from bmsvm.models.hyperparameters import PAPER, Hyperparameters
+from bmsvm.models.kernel_parameters import BOUNDS, EVERY
 from bmsvm.models.numpyro_model import observation_model
 from bmsvm.models.problem import Problem, prepare
 
@@ -95,8 +96,12 @@ class BMSVMGibbs(MCMCKernel):
 
     Parameters
     ----------
-    kernel, lengthscale, lengthscale_prior, lengthscale_grid, coupling, likelihood, hyperparameters
+    kernel, lengthscale, coupling, likelihood, hyperparameters
         The model; see :func:`bmsvm.models.prepare`.
+    lengthscale_prior, lengthscale_bounds, lengthscale_grid, per_feature
+        How a sampled lengthscale is sampled; as above.
+    kernel_prior, propose_every
+        The same for other parameters of the kernel.
     preset
         ``"default"``, ``"gibbs"`` or ``"paper"``: see :mod:`bmsvm.inference.presets`.
     blocks
@@ -121,11 +126,15 @@ class BMSVMGibbs(MCMCKernel):
 
     def __init__(
         self,
-        kernel: KernelFn | str = "gaussian",
+        kernel: KernelFn | str | Callable[[Any], KernelFn] = "gaussian",
         *,
         lengthscale: ArrayLike | Literal["sample"] = 1.0,
         lengthscale_prior: str = "uniform",
-        lengthscale_grid: ArrayLike | None = None,
+        lengthscale_bounds: tuple[float, float] = BOUNDS,
+        lengthscale_grid: ArrayLike | Literal["off"] | None = None,
+        per_feature: bool = False,
+        kernel_prior: Any = None,
+        propose_every: int = EVERY,
         coupling: str = "sum_to_zero",
         likelihood: str = "hinge",
         hyperparameters: Hyperparameters = PAPER,
@@ -136,7 +145,11 @@ class BMSVMGibbs(MCMCKernel):
             "kernel": kernel,
             "lengthscale": lengthscale,
             "lengthscale_prior": lengthscale_prior,
+            "lengthscale_bounds": lengthscale_bounds,
             "lengthscale_grid": lengthscale_grid,
+            "per_feature": per_feature,
+            "kernel_prior": kernel_prior,
+            "propose_every": propose_every,
             "coupling": coupling,
             "likelihood": likelihood,
             "hyperparameters": hyperparameters,
@@ -146,10 +159,16 @@ class BMSVMGibbs(MCMCKernel):
         self._prepared: tuple[Any, Any, Problem] | None = None
         self._sample_fn: Callable | None = None  # MCMC asks it whether init has been called
 
+    @property
+    def _samples_kernel(self) -> bool:
+        """Whether theta is a parameter, of any kind."""
+        named = self._settings["lengthscale"]
+        sampled = isinstance(named, str) and named == "sample"
+        return sampled or self._settings["kernel_prior"] is not None
+
     def _preset_blocks(self) -> tuple[Block, ...]:
-        sampled = isinstance(self._settings["lengthscale"], str)
         return preset_blocks(
-            cast(str, self._preset), self._settings["likelihood"], lengthscale=sampled
+            cast(str, self._preset), self._settings["likelihood"], lengthscale=self._samples_kernel
         )
 
     @property
@@ -166,8 +185,7 @@ class BMSVMGibbs(MCMCKernel):
                     f"likelihood must be that of the problem, {X.likelihood!r}, for the preset to "
                     f"choose its blocks by; got {expected!r}"
                 )
-            sampled = isinstance(self._settings["lengthscale"], str)
-            if self._preset is not None and (X.grid is not None) != sampled:
+            if self._preset is not None and X.samples_kernel != self._samples_kernel:
                 raise ValueError(
                     'lengthscale must be "sample" for a problem prepared with that, and a number '
                     f"otherwise; got {self._settings['lengthscale']!r}"
@@ -211,7 +229,7 @@ class BMSVMGibbs(MCMCKernel):
                 ),
                 noise_variance=given.get("noise_variance", noise),
                 precision=given.get("precision", precision),
-                kernel=None if problem.grid is None else jnp.asarray(problem.grid.values.size // 2),
+                kernel=problem.first_kernel(),
             )
             memory = tuple(
                 block.init(position, problem.at(position.kernel)) for block in self.blocks
@@ -239,7 +257,7 @@ class BMSVMGibbs(MCMCKernel):
             text = (
                 f"{jnp.mean(state.num_steps):.0f} steps of {jnp.mean(state.step_size):.2g}, {text}"
             )
-        if state.problem.grid is not None:
+        if state.problem.samples_kernel:
             text = f"{text}, theta {jnp.mean(state.lengthscale_accept_prob):.2f}"
         return text
 
@@ -278,11 +296,8 @@ def sweep(state: BMSVMState, blocks: Sequence[Block]) -> BMSVMState:
 
 def _state(i, position, memory, info, problem, n_warmup, key) -> BMSVMState:
     def sites(position):
-        theta = (
-            {} if problem.grid is None else {"lengthscale": problem.grid.values[position.kernel]}
-        )
         return {
-            **theta,
+            **problem.kernel_values(position.kernel),
             "noise_variance": position.noise_variance,
             "precision": position.precision,
             "intercept": class_vector(position.intercept, problem.coupling),

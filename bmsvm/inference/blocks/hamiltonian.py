@@ -152,7 +152,7 @@ def _squared_norm(tree: Any) -> jax.Array:
 def hamiltonian(
     *,
     path_length: float = 0.75 * math.pi,
-    max_steps: int = 64,
+    max_steps: int = 128,
     target_accept_prob: float = 0.75,
     smoothing: float = 1.0,
     jitter: float = 0.2,
