@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.linalg
+import scipy.spatial.distance
 from jax.typing import ArrayLike
 from tinygp import kernels as tinygp_kernels
 from tinygp import transforms
@@ -30,6 +31,7 @@ __all__ = [
     "linear",
     "matern32",
     "matern52",
+    "median_distance",
     "polynomial",
 ]
 
@@ -163,6 +165,16 @@ def gram_of(kernel: KernelFn | str, rows: np.ndarray, lengthscale: ArrayLike = 1
             f"kernel must be a name or a callable kernel(X1, X2) -> (n1, n2); got {kernel!r}"
         )
     return gram(kernel, rows)
+
+
+def median_distance(rows: ArrayLike) -> float:
+    """Median Euclidean distance between two different rows, of rows (n, p): a first lengthscale.
+
+    Pairs of equal rows do not count; 1 where there are no others.
+    """
+    distances = scipy.spatial.distance.pdist(np.asarray(rows, np.float64))
+    apart = distances[distances > 0]
+    return float(np.median(apart)) if apart.size else 1.0
 
 
 class Factor(NamedTuple):
