@@ -6,7 +6,7 @@ Given the other rows' columns, sigma2 and tau, row i is Gaussian (its cavity) wi
 
     mean  t_i - [Q^-1 T]_i / [Q^-1]_ii,      variance  sigma2 / [Q^-1]_ii,
 
-whatever t_i is. With ``m_i`` the mean of p(y_i | z_i) over the cavity, draws of everything but row i
+whatever t_i is. With m_i the mean of p(y_i | z_i) over the cavity, draws of everything but row i
 weighted by 1/m_i are draws of the posterior that has not seen y_i, and the mean of p(y | z_i) over
 cavities so weighted is its prediction. Means over cavities are taken at quasi-random normals.
 """
@@ -14,6 +14,7 @@ cavities so weighted is its prediction. Means over cavities are taken at quasi-r
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import arviz
@@ -114,7 +115,7 @@ def _smooth(log_ratios: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def leave_one_out(
-    draws: dict[str, ArrayLike], problem: Problem, *, num_nodes: int = 128
+    draws: Mapping[str, ArrayLike], problem: Problem, *, num_nodes: int = 128
 ) -> LeaveOneOut:
     """Predict each row of the training data as if its label had not been seen.
 
