@@ -196,11 +196,11 @@ def _make_folds(
     try:
         pairs = list(check_cv(folds, labels, classifier=True).split(rows, labels))
         made = [_Fold(*(np.arange(n)[np.asarray(part)] for part in pair)) for pair in pairs]
-    except (TypeError, IndexError):
+    except (TypeError, IndexError, ValueError) as error:
         raise ValueError(
             "folds must be an integer, a scikit-learn splitter, or pairs (train, test) of row "
-            f"numbers below {n}; got {folds!r}"
-        ) from None
+            f"numbers below {n}; got {folds!r}: {error}"
+        ) from error
     for number, fold in enumerate(made):
         if len(fold.train) < 2 or len(fold.test) < 1:
             raise ValueError(
