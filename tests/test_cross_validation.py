@@ -176,7 +176,7 @@ def test_bad_arguments_are_named(settings, message):
 
 CV = {name: SETTINGS[name] for name in ("grid", "folds", "num_warmup", "num_samples", "num_chains")}
 CV |= {"progress_bar": False, "seed": 3}
-EVIDENCE = {"num_steps": 16, "num_warmup": 20, "num_chains": 2, "progress_bar": False}
+EVIDENCE = {"num_steps": 20, "num_warmup": 20, "num_chains": 2, "progress_bar": False}
 
 
 @pytest.mark.filterwarnings("ignore:the ascent of the marginal likelihood")

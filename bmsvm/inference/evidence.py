@@ -51,7 +51,7 @@ DECAY = 0.7
 FORGET = 0.9
 """Memory of the mean squared gradient, by whose root steps are divided."""
 
-BATCHES = 8
+BATCHES = 5
 """Batches of the averaged half of the path, whose means tell the errors."""
 
 SIGNIFICANT = 4.0
@@ -334,7 +334,7 @@ def maximize_evidence(
     also = _check_also(also)
     for name, count in (("num_warmup", num_warmup), ("num_chains", num_chains)):
         check_count(name, count)
-    check_count("num_steps", num_steps, smallest=2 * BATCHES)
+    check_count("num_steps", num_steps, smallest=4 * BATCHES)
     check_count("sweeps", sweeps)
     if sweeps > run.PIECE:
         raise ValueError(f"sweeps must be at most {run.PIECE}; got {sweeps}")
