@@ -15,8 +15,8 @@ from bmsvm.inference.predict import class_probabilities, features_at
 from bmsvm.models.regram import with_gram
 
 RNG = np.random.default_rng(0)
-Y = np.array(["ash", "elm", "oak"])[np.arange(23) % 3]
-X = RNG.normal(size=(23, 2)) + 2.5 * np.eye(3)[np.arange(23) % 3][:, :2]
+Y = np.array(["ash", "elm", "oak"])[np.arange(24) % 3]
+X = RNG.normal(size=(24, 2)) + 2.5 * np.eye(3)[np.arange(24) % 3][:, :2]
 GRID = np.array([0.02, 1.5, 6.0])
 SETTINGS = {
     "rng_key": jax.random.key(0),
@@ -45,7 +45,7 @@ def assert_same(one, other):
 
 def test_the_useless_lengthscale_loses(whole):
     assert whole.log_loss.shape == whole.error.shape == (3, 3)
-    assert whole.loo.shape == (3, 23)
+    assert whole.loo.shape == (3, 24)
     for criterion in ("log_loss", "error", "loo"):
         mean = whole.mean(criterion)
         assert mean.shape == whole.standard_error(criterion).shape == (3,)
@@ -138,14 +138,15 @@ def test_a_class_of_one_row_is_predicted_by_the_fold_that_has_not_seen_it():
 
 
 def test_folds_have_one_size():
-    folds = module._make_folds(4, X, np.unique(Y), np.unique(Y, return_inverse=True)[1], seed=0)
+    classes, labels = np.unique(Y[:23], return_inverse=True)
+    folds = module._make_folds(4, X[:23], classes, labels, seed=0)
     assert len({len(fold.train) for fold in folds}) == 1
     assert sorted(np.concatenate([fold.test for fold in folds])) == list(range(23))
     assert all(not set(fold.train) & set(fold.test) for fold in folds)
 
 
 def test_the_default_grid_surrounds_the_median_distance():
-    distance = np.linalg.norm(X[:, None] - X[None], axis=2)[np.triu_indices(23, 1)]
+    distance = np.linalg.norm(X[:, None] - X[None], axis=2)[np.triu_indices(24, 1)]
     assert kernels.median_distance(X) == pytest.approx(np.median(distance))
     assert kernels.median_distance(np.ones((3, 2))) == 1.0
     grid = module.default_grid(X)
@@ -164,7 +165,7 @@ def test_the_default_grid_surrounds_the_median_distance():
         ({"folds": 1}, "folds must be an integer of at least 2; got 1"),
         ({"folds": 20}, "folds must be at most the rows of the largest class, 8; got 20"),
         ({"folds": 2.5}, "folds must be an integer, a scikit-learn splitter, or pairs"),
-        ({"folds": [([0, 99], [1])]}, "row numbers below 23"),
+        ({"folds": [([0, 99], [1])]}, "row numbers below 24"),
         ({"folds": [([0], [1])]}, "fold 0 must have at least 2 rows to learn from"),
         ({"folds": []}, "folds must have at least one pair"),
     ],
@@ -184,12 +185,12 @@ EVIDENCE = {"num_steps": 20, "num_warmup": 20, "num_chains": 2, "progress_bar": 
     ("method", "options"), [("cv", CV), ("marginal-likelihood", EVIDENCE)], ids=lambda v: str(v)[:4]
 )
 def test_one_word_sets_the_lengthscale(method, options):
-    sampler = BMSVMGibbs(lengthscale=method, lengthscale_options=options)
+    sampler = BMSVMGibbs(lengthscale=method, lengthscale_options=options, preset="paper")
     assert sampler.lengthscale_selection is None
     mcmc = MCMC(sampler, num_warmup=20, num_samples=10, progress_bar=False)
     mcmc.run(jax.random.key(0), X, Y)
     theta = sampler.lengthscale_selection.lengthscale
-    assert mcmc.get_samples()["scores"].shape == (10, 23, 3)
+    assert mcmc.get_samples()["scores"].shape == (10, 24, 3)
     assert "lengthscale" not in mcmc.get_samples()
     problem = sampler.prepare(X, Y)
     fixed = BMSVMGibbs(lengthscale=theta).prepare(X, Y)

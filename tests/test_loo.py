@@ -39,15 +39,15 @@ def test_a_cavity_is_a_row_given_the_others(kernel):
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_predictions_are_those_of_exact_posteriors_without_the_row(case):
-    """Both sides by exact draws. Errors are of the size of 1/sqrt(20,000 draws)."""
-    problem, draws = oracle.exact_draws(case, 20_000)
+    """Both sides by exact draws. Errors are of the size of 1/sqrt(10,000 draws)."""
+    problem, draws = oracle.exact_draws(case, 10_000)
     scores = draws.columns @ contrast(case.n_classes).T
     found = leave_one_out(
         {"scores": scores, "noise_variance": draws.noise_variance, "precision": draws.precision},
         problem,
-        num_nodes=256,
+        num_nodes=128,
     )
-    prior = oracle.prior_draws(np.random.default_rng(1), 1 << 19, problem)
+    prior = oracle.prior_draws(np.random.default_rng(1), 1 << 18, problem)
     scores = prior.columns @ contrast(case.n_classes).T
     excess = np.maximum(scores + 1 / (case.n_classes - 1), 0)
     n, labels = len(case.labels), np.array(case.labels)
@@ -57,27 +57,26 @@ def test_predictions_are_those_of_exact_posteriors_without_the_row(case):
     for i in range(n):
         weight = likelihood[:, np.arange(n) != i].prod(1)
         expected = np.sum(weight * probability[:, i]) / weight.sum()
-        assert np.exp(found.log_score[i]) == pytest.approx(expected, rel=0.02)
+        assert np.exp(found.log_score[i]) == pytest.approx(expected, rel=0.03)
     np.testing.assert_allclose(found.probabilities.sum(1), 1, rtol=1e-9)
     assert found.pareto_k.max() < 0.7
 
 
 def test_predictions_are_those_of_refits():
-    """Thirteen refits, by a scikit-learn splitter, against one run on all rows."""
+    """Nine refits, by a scikit-learn splitter, against one run on all rows."""
     rng = np.random.default_rng(2)
-    y = np.arange(13) % 3
-    X = rng.normal(size=(13, 2)) + 1.5 * np.eye(3)[y][:, :2]
+    y = np.arange(9) % 3
+    X = rng.normal(size=(9, 2)) + 1.5 * np.eye(3)[y][:, :2]
     settings = {
         "rng_key": jax.random.key(0),
         "grid": [1.5],
         "hyperparameters": oracle.LIVELY,
-        "likelihood": "normalized",
         "num_samples": 1500,
         "num_chains": 2,
         "progress_bar": False,
     }
     result = cross_validate(X, y, folds=LeaveOneOut(), loo=True, **settings)
-    assert result.log_loss.shape == (1, 13)
+    assert result.log_loss.shape == (1, 9)
     np.testing.assert_allclose(-result.loo[0], result.log_loss[0], atol=0.12)
     assert -result.loo.mean() == pytest.approx(result.log_loss.mean(), abs=0.02)
     assert result.pareto_k.max() < 0.7

@@ -181,11 +181,12 @@ def _make_folds(
             raise ValueError(
                 f"folds must be at most the rows of the largest class, {counts.max()}; got {folds}"
             )
-        for index in np.flatnonzero(counts < folds):
+        for name, count in zip(classes.tolist(), counts, strict=True):
+            if count >= folds:
+                continue
             warnings.warn(
-                f"class {classes[index]!r} has {counts[index]} rows, fewer than the {folds} folds: "
-                "some folds do not test it"
-                + (", and one is fitted without it" if counts[index] == 1 else ""),
+                f"class {name!r} has {count} rows, fewer than the {folds} folds: some folds do not "
+                f"test it{', and one is fitted without it' if count == 1 else ''}",
                 stacklevel=3,
             )
         splitter = StratifiedKFold(int(folds), shuffle=True, random_state=seed)
