@@ -1,8 +1,17 @@
 """Bayesian multicategory support vector machines."""
 
-from bmsvm.inference import BMSVMGibbs, run_chains
+from bmsvm.inference import BMSVMGibbs, cross_validate, maximize_evidence, run_chains
 from bmsvm.models import PAPER, Hyperparameters, Problem, prepare
 
 __version__ = "0.1.0.dev0"
 
-__all__ = ["PAPER", "BMSVMGibbs", "Hyperparameters", "Problem", "prepare", "run_chains"]
+__all__ = [
+    "PAPER",
+    "BMSVMGibbs",
+    "Hyperparameters",
+    "Problem",
+    "cross_validate",
+    "maximize_evidence",
+    "prepare",
+    "run_chains",
+]

@@ -78,20 +78,6 @@ def stationary(name: str, lengthscale: jax.Array) -> KernelFn:
     return lambda X1, X2: unit(X1 / lengthscale, X2 / lengthscale)
 
 
-def median_distance(rows: np.ndarray, limit: int = 2000) -> float:
-    """Median distance between rows (n, p): the scale on which a kernel can tell them apart.
-
-    Every so many rows are looked at where there are more than ``limit``. Where half of all pairs
-    coincide it is the mean distance, and 1 where all do.
-    """
-    rows = rows[:: -(-len(rows) // limit)]
-    distances = scipy.spatial.distance.pdist(rows)
-    for typical in (np.median(distances), np.mean(distances)) if distances.size else ():
-        if typical > 0:
-            return float(typical)
-    return 1.0
-
-
 def gaussian(lengthscale: ArrayLike = 1.0) -> KernelFn:
     """Gaussian kernel ``exp(-|x - x'|^2 / (2 theta^2))``.
 
@@ -187,6 +173,18 @@ def gram_of(kernel: KernelFn | str, rows: np.ndarray, lengthscale: ArrayLike = 1
             f"kernel must be a name or a callable kernel(X1, X2) -> (n1, n2); got {kernel!r}"
         )
     return gram(kernel, rows)
+
+
+def median_distance(rows: ArrayLike, limit: int = 2000) -> float:
+    """Median Euclidean distance between two different rows, of rows (n, p): a first lengthscale.
+
+    Pairs of equal rows do not count; 1 where there are no others. Of more than ``limit`` rows,
+    every so many are looked at.
+    """
+    matrix = np.asarray(rows, np.float64)
+    distances = scipy.spatial.distance.pdist(matrix[:: -(-len(matrix) // limit)])
+    apart = distances[distances > 0]
+    return float(np.median(apart)) if apart.size else 1.0
 
 
 class Factor(NamedTuple):

@@ -145,7 +145,8 @@ def likelihood_of(columns: np.ndarray, problem: Problem) -> np.ndarray:
     own = excess[:, rows, labels]
     if problem.likelihood == "hinge":
         return np.exp(own - excess.sum(-1)).prod(-1)
-    return (np.exp(own) / np.exp(excess).sum(-1)).prod(-1)
+    largest = excess.max(-1)
+    return (np.exp(own - largest) / np.exp(excess - largest[..., None]).sum(-1)).prod(-1)
 
 
 @functools.cache

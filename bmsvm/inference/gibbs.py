@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple, cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -27,6 +27,10 @@ from bmsvm.models.hyperparameters import PAPER, Hyperparameters
 from bmsvm.models.kernel_parameters import BOUNDS, EVERY
 from bmsvm.models.numpyro_model import observation_model
 from bmsvm.models.problem import Problem, prepare
+
+if TYPE_CHECKING:
+    from bmsvm.inference.cross_validation import CrossValidation
+    from bmsvm.inference.evidence import EvidenceMaximum
 
 __all__ = ["BMSVMGibbs", "BMSVMState", "sweep"]
 
@@ -96,12 +100,19 @@ class BMSVMGibbs(MCMCKernel):
 
     Parameters
     ----------
-    kernel, lengthscale, coupling, likelihood, hyperparameters
+    kernel, coupling, likelihood, hyperparameters
         The model; see :func:`bmsvm.models.prepare`.
+    lengthscale
+        theta: a positive number, or one per feature; ``"sample"``, to make it a parameter; or a way
+        to set it from the data when they are prepared, ``"marginal-likelihood"``
+        (:func:`bmsvm.maximize_evidence`) or ``"cv"`` (:func:`bmsvm.cross_validate`). What these
+        found is then in the attribute ``lengthscale_selection``.
     lengthscale_prior, lengthscale_bounds, lengthscale_grid, per_feature
-        How a sampled lengthscale is sampled; as above.
+        How a sampled lengthscale is sampled; see :func:`bmsvm.models.prepare`.
+    lengthscale_options
+        Further arguments of the last two ways, such as ``grid`` and ``folds``, and their ``seed``.
     kernel_prior, propose_every
-        The same for other parameters of the kernel.
+        How other parameters of the kernel are sampled; see :func:`bmsvm.models.prepare`.
     preset
         ``"default"``, ``"gibbs"`` or ``"paper"``: see :mod:`bmsvm.inference.presets`.
     blocks
@@ -128,10 +139,11 @@ class BMSVMGibbs(MCMCKernel):
         self,
         kernel: KernelFn | str | Callable[[Any], KernelFn] = "gaussian",
         *,
-        lengthscale: ArrayLike | Literal["sample"] = 1.0,
+        lengthscale: ArrayLike | Literal["sample", "marginal-likelihood", "cv"] = 1.0,
         lengthscale_prior: str = "uniform",
         lengthscale_bounds: tuple[float, float] = BOUNDS,
         lengthscale_grid: ArrayLike | Literal["off"] | None = None,
+        lengthscale_options: Mapping[str, Any] | None = None,
         per_feature: bool = False,
         kernel_prior: Any = None,
         propose_every: int = EVERY,
@@ -154,6 +166,8 @@ class BMSVMGibbs(MCMCKernel):
             "likelihood": likelihood,
             "hyperparameters": hyperparameters,
         }
+        self._selection_options = lengthscale_options
+        self.lengthscale_selection: EvidenceMaximum | CrossValidation | None = None
         self._preset = preset if blocks is None else None
         self.blocks = self._preset_blocks() if blocks is None else tuple(blocks)
         self._prepared: tuple[Any, Any, Problem] | None = None
@@ -197,9 +211,31 @@ class BMSVMGibbs(MCMCKernel):
         if cached is None or not (np.array_equal(cached[0], X) and np.array_equal(cached[1], y)):
             # Parallel chains and ArviZ call this while tracing; the data are concrete all the same.
             with jax.ensure_compile_time_eval():
-                problem = prepare(X, y, **self._settings)
+                problem = prepare(X, y, **self._resolved(X, y))
             cached = self._prepared = (np.array(X), np.array(y), problem)
         return cached[2]
+
+    def _resolved(self, X: ArrayLike, y: ArrayLike) -> dict[str, Any]:
+        """Return the settings, with a lengthscale that is to be set from the data set."""
+        method = self._settings["lengthscale"]
+        if not isinstance(method, str) or method == "sample":
+            return self._settings
+        from bmsvm.inference.select import SELECTIONS, select_lengthscale  # which use this module
+
+        if method not in SELECTIONS:
+            raise ValueError(
+                "lengthscale must be a positive number, one positive number per feature, "
+                f'"sample", "marginal-likelihood" or "cv"; got {method!r}'
+            )
+        model = {
+            name: self._settings[name]
+            for name in ("kernel", "coupling", "likelihood", "hyperparameters")
+        }
+        found = select_lengthscale(method, X, y, options=self._selection_options, **model)
+        self.lengthscale_selection = found
+        if getattr(found, "interrupted", False):
+            raise KeyboardInterrupt("interrupted while the lengthscale was chosen")
+        return {**self._settings, "lengthscale": found.lengthscale}
 
     def init(self, rng_key, num_warmup, init_params, model_args, model_kwargs):
         """Start at the scores of section 5, with sigma2 and tau drawn from their priors.

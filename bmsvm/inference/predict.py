@@ -31,6 +31,10 @@ from bmsvm.models.problem import Problem
 __all__ = ["Features", "class_probabilities", "features_at", "features_on_grid", "functions_at"]
 
 
+PART = 256
+"""New rows whose own variances are read off one Gram matrix."""
+
+
 class Features(NamedTuple):
     """New rows as the factor sees them.
 
@@ -52,7 +56,8 @@ def features_at(
     eigenvalues = np.asarray(factor.eigenvalues, np.float64)
     cross = gram(kernel, rows, training_rows)
     inside = cross @ np.asarray(factor.basis, np.float64) * inverse_root(eigenvalues)
-    own = np.array([gram(kernel, row[None])[0, 0] for row in rows])
+    parts = np.array_split(rows, -(-len(rows) // PART)) if len(rows) else []
+    own = np.concatenate([np.zeros(0), *(np.diag(gram(kernel, part)) for part in parts)])
     remainder = np.maximum(own - np.sum(inside**2, axis=1), 0.0)
     return Features(jnp.asarray(inside), jnp.asarray(remainder))
 
