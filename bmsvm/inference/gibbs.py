@@ -143,7 +143,7 @@ class BMSVMGibbs(MCMCKernel):
         }
         self._preset = preset if blocks is None else None
         self.blocks = self._preset_blocks() if blocks is None else tuple(blocks)
-        self._prepared: tuple[Any, Any, Problem] | None = None
+        self._prepared: tuple[tuple[Any, ...], Problem] | None = None
         self._sample_fn: Callable | None = None  # MCMC asks it whether init has been called
 
     def _preset_blocks(self) -> tuple[Block, ...]:
@@ -157,8 +157,13 @@ class BMSVMGibbs(MCMCKernel):
         """The NumPyro model of the labels given the scores, which ArviZ reads."""
         return observation_model(self.prepare)
 
-    def prepare(self, X: ArrayLike | Problem, y: ArrayLike | None = None) -> Problem:
-        """Check and factor the data, once for each pair (X, y); a ``Problem`` passes through."""
+    def prepare(
+        self,
+        X: ArrayLike | Problem,
+        y: ArrayLike | None = None,
+        row_weights: ArrayLike | None = None,
+    ) -> Problem:
+        """Check and factor the data, once for the same data; a ``Problem`` passes through."""
         if isinstance(X, Problem):
             expected = self._settings["likelihood"]
             if self._preset is not None and X.likelihood != expected:
@@ -175,13 +180,14 @@ class BMSVMGibbs(MCMCKernel):
             return X
         if y is None:
             raise ValueError("y must be given: run(key, X, y), or run(key, problem)")
-        cached = self._prepared
-        if cached is None or not (np.array_equal(cached[0], X) and np.array_equal(cached[1], y)):
+        cached, data = self._prepared, (X, y, row_weights)
+        if cached is None or not all(map(_same, cached[0], data)):
             # Parallel chains and ArviZ call this while tracing; the data are concrete all the same.
             with jax.ensure_compile_time_eval():
-                problem = prepare(X, y, **self._settings)
-            cached = self._prepared = (np.array(X), np.array(y), problem)
-        return cached[2]
+                problem = prepare(X, y, row_weights=row_weights, **self._settings)
+            copies = tuple(None if part is None else np.array(part) for part in data)
+            cached = self._prepared = (copies, problem)
+        return cached[1]
 
     def init(self, rng_key, num_warmup, init_params, model_args, model_kwargs):
         """Start at the scores of section 5, with sigma2 and tau drawn from their priors.
@@ -253,6 +259,13 @@ class BMSVMGibbs(MCMCKernel):
         self.__dict__.update(state)
         if self._preset is not None:
             self.blocks = self._preset_blocks()
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Whether two arguments hold the same data."""
+    if one is None or other is None:
+        return one is other
+    return np.array_equal(one, other)
 
 
 def sweep(state: BMSVMState, blocks: Sequence[Block]) -> BMSVMState:

@@ -12,7 +12,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from bmsvm import kernels
-from bmsvm._validation import check_choice, check_rows_and_labels
+from bmsvm._validation import check_choice, check_row_weights, check_rows_and_labels
 from bmsvm.kernels import Factor, KernelFn
 from bmsvm.models.couplings import COUPLINGS, n_columns
 from bmsvm.models.hyperparameters import PAPER, Hyperparameters
@@ -79,6 +79,8 @@ class Problem:
     likelihood: str = field(metadata={"static": True})
     grid: KernelGrid | None = None
     """Where theta is sampled: its values. ``factor`` and ``masked`` are then those of one value."""
+    row_weights: jax.Array | None = None
+    """Weight of each row's log likelihood, shape (n,); None where all are one."""
 
     def at(self, kernel: jax.Array | None) -> Problem:
         """Return the problem at value number ``kernel`` of theta; itself where theta is fixed."""
@@ -193,6 +195,7 @@ def prepare(
     coupling: str = "sum_to_zero",
     likelihood: str = "hinge",
     hyperparameters: Hyperparameters = PAPER,
+    row_weights: ArrayLike | None = None,
 ) -> Problem:
     """Check the data, encode the labels and factor the Gram matrix, before anything is compiled.
 
@@ -219,6 +222,10 @@ def prepare(
         ``"hinge"`` (11), ``"normalized"`` (21), or ``"probit"``.
     hyperparameters
         Constants of the priors.
+    row_weights
+        Weight of each row's log likelihood, shape (n,), not negative: a weight of 0 takes the label
+        of the row out of the model. A weight of 2 is not a row that occurs twice, which would have
+        two scores. Under ``probit``, whose log likelihood is 0 or minus infinity, 0 or 1.
 
     Returns
     -------
@@ -234,6 +241,13 @@ def prepare(
     hyperparameters.validate()
     precomputed = isinstance(kernel, str) and kernel == "precomputed"
     rows, classes, labels = check_rows_and_labels(X, y, precomputed=precomputed)
+    weights = None if row_weights is None else check_row_weights(row_weights, len(rows))
+    if weights is not None and likelihood == "probit" and not np.all(np.isin(weights, (0, 1))):
+        bad = int(np.flatnonzero(~np.isin(weights, (0, 1)))[0])
+        raise ValueError(
+            'row_weights must be 0 or 1 with likelihood="probit", whose log likelihood is 0 or '
+            f"minus infinity; got row_weights[{bad}] = {weights[bad]}"
+        )
     name = "X" if precomputed else "kernel"
     sampled = isinstance(lengthscale, str)
     if sampled:
@@ -272,4 +286,5 @@ def prepare(
         coupling=coupling,
         likelihood=likelihood,
         grid=grid,
+        row_weights=None if weights is None else jnp.asarray(weights),
     )
