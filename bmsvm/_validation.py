@@ -33,6 +33,13 @@ def check_count(name: str, value: object, smallest: int = 1) -> None:
         raise ValueError(f"{name} must be an integer of at least {smallest}; got {value!r}")
 
 
+def check_probability(name: str, value: object) -> None:
+    """Raise ``ValueError`` unless ``value`` is a number between 0 and 1, both excluded."""
+    good = isinstance(value, int | float | np.number) and 0 < value < 1
+    if not good:
+        raise ValueError(f"{name} must be a probability between 0 and 1; got {value!r}")
+
+
 def check_row_weights(weights: ArrayLike, n_rows: int, name: str = "row_weights") -> np.ndarray:
     """Return one weight for each row, shape (n,), float64, or raise ``ValueError``."""
     try:
