@@ -32,7 +32,7 @@ from bmsvm.models.couplings import class_map, class_vector
 from bmsvm.models.likelihoods import margin_offset, rectify
 from bmsvm.models.problem import Problem
 
-__all__ = ["Evaluated", "Posterior", "Stage", "exclusion_probabilities", "posterior_of"]
+__all__ = ["Evaluated", "Posterior", "Stage", "exclusion_probabilities", "fill", "posterior_of"]
 
 ROWS = 128
 """Rows of a block."""
@@ -157,24 +157,23 @@ class Posterior:
         """
         with jax.enable_x64(True):
             batches = [list(self._batches(stage)) for stage in self.stages]
-        blocks = range(0, len(rows), ROWS)
-        for start in tqdm(blocks, desc=progress, disable=progress is None, unit="block"):
-            block = np.asarray(rows[start : start + ROWS], np.float64)
-            size = len(block)
-            block = np.concatenate([block, np.repeat(block[-1:], ROWS - size, axis=0)])
-            shape = (ROWS, self.n_classes, self.n_draws)
-            functions = np.empty(shape)
-            chances = np.empty(shape if probabilities else (ROWS, 0, 0), LIGHT)
-            for stage, parts in zip(self.stages, batches, strict=True):
-                inside, root = self.features(stage, block)
-                for numbers, batch in parts:
-                    with jax.enable_x64(True):
-                        at = _functions(inside, root, batch, coupling=self.coupling)
-                        functions[:, :, numbers] = np.asarray(at)[:, :, : len(numbers)]
-                        if probabilities:
-                            p = _probabilities(at, batch.noise, likelihood=self.likelihood)
-                            chances[:, :, numbers] = np.asarray(p)[:, :, : len(numbers)]
-            yield Evaluated(slice(start, start + size), functions[:size], chances[:size])
+        shape = (ROWS, self.n_classes, self.n_draws)
+        with tqdm(total=len(rows), desc=progress, disable=progress is None, unit="row") as bar:
+            for start in range(0, len(rows), ROWS):
+                block, size = fill(rows[start : start + ROWS])
+                functions = np.empty(shape)
+                chances = np.empty(shape if probabilities else (ROWS, 0, 0), LIGHT)
+                for stage, parts in zip(self.stages, batches, strict=True):
+                    inside, root = self.features(stage, block)
+                    for numbers, batch in parts:
+                        with jax.enable_x64(True):
+                            at = _functions(inside, root, batch, coupling=self.coupling)
+                            functions[:, :, numbers] = np.asarray(at)[:, :, : len(numbers)]
+                            if probabilities:
+                                p = _probabilities(at, batch.noise, likelihood=self.likelihood)
+                                chances[:, :, numbers] = np.asarray(p)[:, :, : len(numbers)]
+                yield Evaluated(slice(start, start + size), functions[:size], chances[:size])
+                bar.update(size)
 
     def features(self, stage: Stage, block: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Phi* of rows, shape (m, r), and the root of the remainder's variance, shape (m,)."""
@@ -205,6 +204,13 @@ class Posterior:
                 noise=jnp.asarray(np.moveaxis(scores, -1, 0), LIGHT),
             )
             yield numbers, batch
+
+
+def fill(rows: np.ndarray) -> tuple[np.ndarray, int]:
+    """Repeat the last row until there are ``ROWS`` of them; and how many there were."""
+    block = np.asarray(rows, np.float64)
+    filled = np.concatenate([block, np.repeat(block[-1:], ROWS - len(block), axis=0)])
+    return filled, len(block)
 
 
 @functools.partial(jax.jit, static_argnames="coupling")

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bmsvm.inference.posterior import ROWS, Posterior
+from bmsvm.inference.posterior import ROWS, Posterior, fill
 from bmsvm.models.couplings import class_map
 from bmsvm.models.likelihoods import class_probabilities
 
@@ -53,8 +53,7 @@ def predictive_draws(
     scores, uniform = np.empty_like(functions), np.empty((n_draws, m))
     known = replace(posterior, remainder=False)
     for part in known.evaluate(rows, probabilities=False, progress=progress):
-        block = np.asarray(rows[part.rows], np.float64)
-        block = np.concatenate([block, np.repeat(block[-1:], ROWS - len(block), axis=0)])
+        block, _ = fill(rows[part.rows])
         spread = np.empty((ROWS, n_draws))
         for stage in posterior.stages:
             _, root = posterior.features(stage, block)
