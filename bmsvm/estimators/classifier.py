@@ -55,8 +55,8 @@ class BMSVMClassifier(ClassifierMixin, BaseEstimator):
     Parameters
     ----------
     likelihood
-        ``"normalized"`` (21), ``"hinge"`` (11) or ``"probit"``. The first is a likelihood of the
-        labels, and its probabilities are calibrated.
+        ``"normalized"`` (21), ``"hinge"`` (11) or ``"probit"``. The hinge is no distribution of
+        the labels, and says too little when there are many classes.
     coupling
         ``"sum_to_zero"``, or ``"independent"`` as printed in the paper.
     kernel
