@@ -222,6 +222,7 @@ class BMSVMClassifier(ClassifierMixin, BaseEstimator):
                 'sample_weight and class_weight must be 0 or 1 with likelihood="probit", whose '
                 f"log likelihood is 0 or minus infinity; got {weights[weights != 1][0]}"
             )
+        vars(self).pop("run_", None)  # what is interrupted below is not half an older model
         self._kept = None if kept.all() else np.flatnonzero(kept)
         self._learn_inputs(X)
         self.seed_ = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
@@ -354,7 +355,7 @@ class BMSVMClassifier(ClassifierMixin, BaseEstimator):
         rows = self._rows(X)
         posterior = self._posterior()
         means = np.empty((len(rows), posterior.n_classes))
-        for part in posterior.evaluate(rows, progress=self._progress()):
+        for part in posterior.evaluate(rows, functions=False, progress=self._progress()):
             means[part.rows] = part.probabilities.mean(axis=-1, dtype=np.float64)
         # Probabilities are positive; zeros are for want of draws, or of range in float32.
         least = 0.5 / (posterior.n_draws * POINTS) if posterior.likelihood == "probit" else TINY

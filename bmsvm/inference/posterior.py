@@ -27,7 +27,7 @@ from tinygp.kernels import Kernel as TinygpKernel
 from tqdm.auto import tqdm
 
 from bmsvm.inference.quasirandom import normal_points
-from bmsvm.kernels import NAMED, Factor, KernelFn, gram
+from bmsvm.kernels import NAMED, STATIONARY, Factor, KernelFn, gram
 from bmsvm.models.couplings import class_map, class_vector
 from bmsvm.models.likelihoods import margin_offset, rectify
 from bmsvm.models.problem import Problem
@@ -55,13 +55,16 @@ class Stage(NamedTuple):
 
     kernel
         Callable, or None where rows are given by their kernel values.
+    constant
+        ``k(x, x)`` where that is the same for every x, else None.
     projection
-        ``U diag(lambda)^(-1/2)``, shape (n, r), which makes Phi* of K*.
+        ``U diag(lambda)^(-1/2)``, shape (n, q), which makes Phi* of K*; q is the rank of K.
     draws
         Numbers of the draws, shape (s,).
     """
 
     kernel: KernelFn | None
+    constant: float | None
     projection: np.ndarray
     draws: np.ndarray
 
@@ -70,7 +73,7 @@ class Batch(NamedTuple):
     """Some draws, as many as ``DRAWS``, the last of them repeated.
 
     weights
-        v, shape (r, D k).
+        v, shape (q, D k).
     intercept
         Of the classes, shape (D, c).
     outside
@@ -79,7 +82,7 @@ class Batch(NamedTuple):
         sigma times the points of the noise, shape (c, D, J).
     """
 
-    weights: jax.Array
+    weights: np.ndarray
     intercept: jax.Array
     outside: jax.Array
     noise: jax.Array
@@ -93,8 +96,9 @@ class Evaluated(NamedTuple):
     functions
         Class functions, shape (m, c, s).
     probabilities
-        Class probabilities p(y | f), the noise of the scores integrated, shape (m, c, s); empty
-        where they were not asked for.
+        Class probabilities p(y | f), the noise of the scores integrated, shape (m, c, s).
+
+    What was not asked for is empty.
     """
 
     rows: slice
@@ -141,7 +145,12 @@ class Posterior:
         return self.samples["intercept"].shape[1]
 
     def evaluate(
-        self, rows: np.ndarray, *, probabilities: bool = True, progress: str | None = None
+        self,
+        rows: np.ndarray,
+        *,
+        functions: bool = True,
+        probabilities: bool = True,
+        progress: str | None = None,
     ) -> Iterator[Evaluated]:
         """Evaluate all draws at rows (m, p), block by block.
 
@@ -150,43 +159,55 @@ class Posterior:
         rows
             Rows as the kernel sees them, shape (m, p), or kernel values (m, n) where the kernel
             was precomputed.
-        probabilities
-            Whether to compute class probabilities too.
+        functions, probabilities
+            What to keep: class functions, class probabilities.
         progress
             What to call the progress bar; None for none.
         """
         with jax.enable_x64(True):
             batches = [list(self._batches(stage)) for stage in self.stages]
         shape = (ROWS, self.n_classes, self.n_draws)
+        empty = (ROWS, 0, 0)
         with tqdm(total=len(rows), desc=progress, disable=progress is None, unit="row") as bar:
             for start in range(0, len(rows), ROWS):
                 block, size = fill(rows[start : start + ROWS])
-                functions = np.empty(shape)
-                chances = np.empty(shape if probabilities else (ROWS, 0, 0), LIGHT)
+                heights = np.empty(shape if functions else empty)
+                chances = np.empty(shape if probabilities else empty, LIGHT)
                 for stage, parts in zip(self.stages, batches, strict=True):
                     inside, root = self.features(stage, block)
                     for numbers, batch in parts:
+                        columns = inside @ batch.weights
                         with jax.enable_x64(True):
-                            at = _functions(inside, root, batch, coupling=self.coupling)
-                            functions[:, :, numbers] = np.asarray(at)[:, :, : len(numbers)]
+                            at = _functions(
+                                columns,
+                                root,
+                                batch.outside,
+                                batch.intercept,
+                                coupling=self.coupling,
+                            )
+                            if functions:
+                                heights[:, :, numbers] = np.asarray(at)[:, :, : len(numbers)]
                             if probabilities:
                                 p = _probabilities(at, batch.noise, likelihood=self.likelihood)
                                 chances[:, :, numbers] = np.asarray(p)[:, :, : len(numbers)]
-                yield Evaluated(slice(start, start + size), functions[:size], chances[:size])
+                yield Evaluated(slice(start, start + size), heights[:size], chances[:size])
                 bar.update(size)
 
     def features(self, stage: Stage, block: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Phi* of rows, shape (m, r), and the root of the remainder's variance, shape (m,)."""
+        """Phi* of rows, shape (m, q), and the root of the remainder's variance, shape (m,)."""
         if stage.kernel is None:
             return block @ stage.projection, np.zeros(len(block))
         inside = _kernel_values(stage.kernel, block, self.training_rows) @ stage.projection
         if not self.remainder:
             return inside, np.zeros(len(block))
-        own = np.diag(_kernel_values(stage.kernel, block, block))
+        own: np.ndarray | float | None = stage.constant
+        if own is None:
+            own = np.diag(_kernel_values(stage.kernel, block, block))
         return inside, np.sqrt(np.maximum(own - np.sum(inside**2, axis=1), 0.0))
 
     def _batches(self, stage: Stage) -> Iterator[tuple[np.ndarray, Batch]]:
         to_classes = class_map(self.coupling, self.n_classes)
+        rank = stage.projection.shape[1]
         for start in range(0, len(stage.draws), DRAWS):
             numbers = stage.draws[start : start + DRAWS]
             filled = np.concatenate([numbers, np.repeat(numbers[-1:], DRAWS - len(numbers))])
@@ -198,7 +219,7 @@ class Posterior:
             scale = np.sqrt(variance)
             scores = scale[:, None, None] * noise @ to_classes
             batch = Batch(
-                weights=jnp.asarray(weights.transpose(1, 0, 2).reshape(weights.shape[1], -1)),
+                weights=weights[:, :rank].transpose(1, 0, 2).reshape(rank, -1),
                 intercept=jnp.asarray(intercept),
                 outside=jnp.asarray((scale / np.sqrt(precision))[:, None] * outside),
                 noise=jnp.asarray(np.moveaxis(scores, -1, 0), LIGHT),
@@ -214,11 +235,12 @@ def fill(rows: np.ndarray) -> tuple[np.ndarray, int]:
 
 
 @functools.partial(jax.jit, static_argnames="coupling")
-def _functions(inside: jax.Array, root: jax.Array, batch: Batch, *, coupling: str) -> jax.Array:
-    """Class functions at rows, for a batch of draws: shape (m, c, D)."""
-    columns = (inside @ batch.weights).reshape(len(inside), *batch.outside.shape)
-    columns = columns + root[:, None, None] * batch.outside
-    return jnp.swapaxes(class_vector(columns, coupling) + batch.intercept, 1, 2)
+def _functions(
+    columns: jax.Array, root: jax.Array, outside: jax.Array, intercept: jax.Array, *, coupling: str
+) -> jax.Array:
+    """Class functions (m, c, D), for a batch of draws, of ``Phi* v`` (m, D k)."""
+    columns = columns.reshape(len(columns), *outside.shape) + root[:, None, None] * outside
+    return jnp.swapaxes(class_vector(columns, coupling) + intercept, 1, 2)
 
 
 @functools.partial(jax.jit, static_argnames="likelihood")
@@ -258,8 +280,8 @@ def _kernel_values(kernel: KernelFn, left: np.ndarray, right: np.ndarray) -> np.
 
 def _projection(factor: Factor) -> np.ndarray:
     basis, eigenvalues = (np.asarray(part, np.float64) for part in factor)
-    positive = eigenvalues > 0
-    return basis * np.where(positive, 1 / np.sqrt(np.where(positive, eigenvalues, 1.0)), 0.0)
+    rank = int(np.sum(eigenvalues > 0))  # they decrease
+    return basis[:, :rank] / np.sqrt(eigenvalues[:rank])
 
 
 def posterior_of(
@@ -311,6 +333,7 @@ def posterior_of(
     stages = tuple(
         Stage(
             kernel=_kernel_at(kernel, theta),
+            constant=1.0 if isinstance(kernel, str) and kernel in STATIONARY else None,
             projection=_projection(factor),
             draws=np.flatnonzero(mine),
         )
