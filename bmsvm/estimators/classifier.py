@@ -222,7 +222,8 @@ class BMSVMClassifier(ClassifierMixin, BaseEstimator):
                 'sample_weight and class_weight must be 0 or 1 with likelihood="probit", whose '
                 f"log likelihood is 0 or minus infinity; got {weights[weights != 1][0]}"
             )
-        vars(self).pop("run_", None)  # what is interrupted below is not half an older model
+        if hasattr(self, "run_"):  # what is interrupted below is not half an older model
+            del self.run_
         self._kept = None if kept.all() else np.flatnonzero(kept)
         self._learn_inputs(X)
         self.seed_ = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
