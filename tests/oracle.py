@@ -65,6 +65,7 @@ class Case:
     duplicates: bool = False
     seed: int = 0
     weights: tuple[float, ...] | None = None
+    spare_rows: int = 0
 
     def problem(self) -> Problem:
         X = np.random.default_rng(self.seed).normal(size=(len(self.labels), 2))
@@ -79,6 +80,7 @@ class Case:
             likelihood=self.likelihood,
             hyperparameters=LIVELY,
             row_weights=self.weights,
+            spare_rows=self.spare_rows,
         )
 
     def __str__(self) -> str:

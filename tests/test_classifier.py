@@ -17,13 +17,10 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import bmsvm
 from bmsvm import BMSVMClassifier, kernels
-from bmsvm.estimators import convergence
+from bmsvm.estimators import classifier, convergence
 from bmsvm.inference import run as runner
 
-pytestmark = [
-    pytest.mark.usefixtures("quick_chains"),
-    pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning"),
-]
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
 SMALL = {"num_chains": 2, "num_warmup": 60, "num_samples": 40, "random_state": 0}
 RNG = np.random.default_rng(0)
@@ -37,8 +34,16 @@ def model(**settings):
     return BMSVMClassifier(**{"lengthscale": 1.5, **SMALL, **settings})
 
 
+@pytest.fixture(scope="module", autouse=True)
+def one_program_for_all(quick_chains):
+    """Fill all data up to the same few sizes: compiling is what takes time here."""
+    usual, classifier.ROW_MULTIPLE = classifier.ROW_MULTIPLE, 128
+    yield
+    classifier.ROW_MULTIPLE = usual
+
+
 @pytest.fixture(scope="module")
-def fitted(quick_chains):
+def fitted(one_program_for_all):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return model().fit(X, Y)
@@ -54,7 +59,7 @@ WEIGHTS_ARE_NOT_COUNTS = {
 
 
 @parametrize_with_checks(
-    [BMSVMClassifier(lengthscale_grid=np.geomspace(0.3, 30, 7), **SMALL)],
+    [BMSVMClassifier(lengthscale=0.7, **SMALL)],
     expected_failed_checks=lambda estimator: WEIGHTS_ARE_NOT_COUNTS,
 )
 def test_scikit_learn_finds_nothing_to_complain_about(estimator, check):
@@ -227,10 +232,11 @@ def test_weights_reach_the_model_and_classes_multiply_them():
     weights = np.linspace(0.5, 2, 24)
     weighted = model(class_weight={"blue": 2.0}).fit(X, Y, sample_weight=weights)
     expected = weights * np.where(Y == "blue", 2.0, 1.0)
-    np.testing.assert_allclose(weighted.problem_.row_weights, expected)
-    assert model(class_weight={"blue": 1.0}).fit(X, Y).problem_.row_weights is None
+    found = weighted.problem_.row_weights
+    np.testing.assert_allclose(found[:24], expected)
+    np.testing.assert_array_equal(found[24:], 0)
     uneven = np.append(Y[:-4], ["red"] * 4)
-    balanced = model(class_weight="balanced").fit(X, uneven).problem_.row_weights
+    balanced = model(class_weight="balanced").fit(X, uneven).problem_.row_weights[:24]
     for word in WORDS:
         np.testing.assert_allclose(np.sum(balanced[uneven == word]), 8)
 

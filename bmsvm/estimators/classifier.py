@@ -37,6 +37,10 @@ UNCERTAINTIES = ("gp", "representer")
 KEPT = ("noise_variance", "precision", "intercept", "weights")
 """Sites of the chains that prediction needs."""
 
+ROW_MULTIPLE = 32
+"""Rows of weight zero fill the data up to a multiple of this, so that the folds of a
+cross-validation, or data that grow a little, share one compiled program."""
+
 WATCHED_ROWS = 10
 """Training rows at which the functions are watched for convergence."""
 
@@ -241,7 +245,7 @@ class BMSVMClassifier(ClassifierMixin, BaseEstimator):
         )
         with jax.enable_x64(True):
             problem = sampler.prepare(
-                self.training_rows_, labels, None if np.all(weights == 1) else weights
+                self.training_rows_, labels, weights, spare_rows=-len(labels) % ROW_MULTIPLE
             )
             self._adopt(
                 _quietly(

@@ -162,6 +162,7 @@ class BMSVMGibbs(MCMCKernel):
         X: ArrayLike | Problem,
         y: ArrayLike | None = None,
         row_weights: ArrayLike | None = None,
+        spare_rows: int = 0,
     ) -> Problem:
         """Check and factor the data, once for the same data; a ``Problem`` passes through."""
         if isinstance(X, Problem):
@@ -180,11 +181,13 @@ class BMSVMGibbs(MCMCKernel):
             return X
         if y is None:
             raise ValueError("y must be given: run(key, X, y), or run(key, problem)")
-        cached, data = self._prepared, (X, y, row_weights)
+        cached, data = self._prepared, (X, y, row_weights, spare_rows)
         if cached is None or not all(map(_same, cached[0], data)):
             # Parallel chains and ArviZ call this while tracing; the data are concrete all the same.
             with jax.ensure_compile_time_eval():
-                problem = prepare(X, y, row_weights=row_weights, **self._settings)
+                problem = prepare(
+                    X, y, row_weights=row_weights, spare_rows=spare_rows, **self._settings
+                )
             copies = tuple(None if part is None else np.array(part) for part in data)
             cached = self._prepared = (copies, problem)
         return cached[1]

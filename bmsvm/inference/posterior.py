@@ -196,7 +196,7 @@ class Posterior:
     def features(self, stage: Stage, block: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Phi* of rows, shape (m, q), and the root of the remainder's variance, shape (m,)."""
         if stage.kernel is None:
-            return block @ stage.projection, np.zeros(len(block))
+            return block @ stage.projection[: block.shape[1]], np.zeros(len(block))
         inside = _kernel_values(stage.kernel, block, self.training_rows) @ stage.projection
         if not self.remainder:
             return inside, np.zeros(len(block))
@@ -339,6 +339,9 @@ def posterior_of(
         )
         for theta, factor, mine in each
     )
+    # A spare row has no part in any function; its place is taken by any row.
+    spare = problem.n_rows - len(training_rows)
+    training_rows = np.concatenate([training_rows, np.repeat(training_rows[-1:], spare, axis=0)])
     # Points go to draws in the order of time, so that longer chains keep those of shorter ones.
     order = np.arange(n_draws).reshape(draws, chains).T.ravel()
     k = problem.n_columns
@@ -346,7 +349,7 @@ def posterior_of(
     return Posterior(
         samples=flat,
         stages=stages,
-        training_rows=np.asarray(training_rows, np.float64),
+        training_rows=training_rows.astype(np.float64),
         coupling=problem.coupling,
         likelihood=problem.likelihood,
         remainder=remainder,

@@ -12,7 +12,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from bmsvm import kernels
-from bmsvm._validation import check_choice, check_row_weights, check_rows_and_labels
+from bmsvm._validation import check_choice, check_count, check_row_weights, check_rows_and_labels
 from bmsvm.kernels import Factor, KernelFn
 from bmsvm.models.couplings import COUPLINGS, n_columns
 from bmsvm.models.hyperparameters import PAPER, Hyperparameters
@@ -126,6 +126,19 @@ class Problem:
         return self.masked is None and self.factor.basis.shape[0] == self.factor.basis.shape[1]
 
 
+def _with_spare_rows(factor: Factor, count: int) -> Factor:
+    """Factor of ``K`` with rows and columns of zeros added; a complete basis stays complete."""
+    basis, eigenvalues = (np.asarray(part) for part in factor)
+    n, r = basis.shape
+    if count == 0:
+        return factor
+    if r < n:
+        return Factor(cast(jax.Array, np.pad(basis, ((0, count), (0, 0)))), factor.eigenvalues)
+    wider = np.pad(basis, ((0, count), (0, count)))
+    wider[n:, n:] = np.eye(count)
+    return Factor(cast(jax.Array, wider), cast(jax.Array, np.pad(eigenvalues, (0, count))))
+
+
 def _masked_design(factor: Factor, labels: np.ndarray, n_classes: int) -> Design:
     """Factor the rows each column observes: column j never sees a row of class j, eq. (14)."""
     basis, eigenvalues = factor
@@ -196,6 +209,7 @@ def prepare(
     likelihood: str = "hinge",
     hyperparameters: Hyperparameters = PAPER,
     row_weights: ArrayLike | None = None,
+    spare_rows: int = 0,
 ) -> Problem:
     """Check the data, encode the labels and factor the Gram matrix, before anything is compiled.
 
@@ -226,6 +240,9 @@ def prepare(
         Weight of each row's log likelihood, shape (n,), not negative: a weight of 0 takes the label
         of the row out of the model. A weight of 2 is not a row that occurs twice, which would have
         two scores. Under ``probit``, whose log likelihood is 0 or minus infinity, 0 or 1.
+    spare_rows
+        Rows of weight 0, and of kernel values 0 with all others, to add at the end. They change
+        nothing but the number of rows: data of different sizes then share one program.
 
     Returns
     -------
@@ -248,6 +265,10 @@ def prepare(
             'row_weights must be 0 or 1 with likelihood="probit", whose log likelihood is 0 or '
             f"minus infinity; got row_weights[{bad}] = {weights[bad]}"
         )
+    check_count("spare_rows", spare_rows, smallest=0)
+    if spare_rows:
+        weights = np.append(np.ones(len(rows)) if weights is None else weights, [0.0] * spare_rows)
+        labels = np.append(labels, [0] * spare_rows)
     name = "X" if precomputed else "kernel"
     sampled = isinstance(lengthscale, str)
     if sampled:
@@ -267,6 +288,7 @@ def prepare(
         factor = kernels.factorize(
             kernels.gram_of(kernel, rows, theta), name=name, complete=sampled
         )
+        factor = _with_spare_rows(factor, spare_rows)
         independent = coupling == "independent"
         return factor, _masked_design(factor, labels, len(classes)) if independent else None
 
