@@ -1,5 +1,6 @@
 """Bayesian multicategory support vector machines."""
 
+from bmsvm.estimators import BMSVMClassifier
 from bmsvm.inference import BMSVMGibbs, cross_validate, maximize_evidence, run_chains
 from bmsvm.models import PAPER, Hyperparameters, Problem, prepare
 
@@ -7,6 +8,7 @@ __version__ = "0.1.0.dev0"
 
 __all__ = [
     "PAPER",
+    "BMSVMClassifier",
     "BMSVMGibbs",
     "Hyperparameters",
     "Problem",

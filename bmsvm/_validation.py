@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse
 from jax.typing import ArrayLike
 
-__all__ = ["check_choice", "check_positive", "check_rows_and_labels"]
+__all__ = ["check_choice", "check_positive", "check_row_weights", "check_rows_and_labels"]
 
 
 def check_choice(name: str, value: object, choices: Collection[str]) -> None:
@@ -31,6 +31,33 @@ def check_count(name: str, value: object, smallest: int = 1) -> None:
     good = isinstance(value, int | np.integer) and not isinstance(value, bool) and value >= smallest
     if not good:
         raise ValueError(f"{name} must be an integer of at least {smallest}; got {value!r}")
+
+
+def check_probability(name: str, value: object) -> None:
+    """Raise ``ValueError`` unless ``value`` is a number between 0 and 1, both excluded."""
+    good = isinstance(value, int | float | np.number) and 0 < value < 1
+    if not good:
+        raise ValueError(f"{name} must be a probability between 0 and 1; got {value!r}")
+
+
+def check_row_weights(weights: ArrayLike, n_rows: int, name: str = "row_weights") -> np.ndarray:
+    """Return one weight for each row, shape (n,), float64, or raise ``ValueError``."""
+    try:
+        values = np.asarray(weights, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} must be numbers; got {weights!r}") from None
+    if values.shape != (n_rows,):
+        raise ValueError(
+            f"{name} must have one weight for each of {n_rows} rows; got shape {values.shape}"
+        )
+    bad = np.flatnonzero(~(np.isfinite(values) & (values >= 0)))
+    if len(bad):
+        raise ValueError(
+            f"{name} must be finite and not negative; got {name}[{bad[0]}] = {values[bad[0]]}"
+        )
+    if not np.any(values):
+        raise ValueError(f"{name} must not all be zero: every weight of {n_rows} rows is")
+    return values
 
 
 def _number(value: Any) -> bool:

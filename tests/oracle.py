@@ -64,6 +64,8 @@ class Case:
     kernel: str = "gaussian"
     duplicates: bool = False
     seed: int = 0
+    weights: tuple[float, ...] | None = None
+    spare_rows: int = 0
 
     def problem(self) -> Problem:
         X = np.random.default_rng(self.seed).normal(size=(len(self.labels), 2))
@@ -77,6 +79,8 @@ class Case:
             coupling=self.coupling,
             likelihood=self.likelihood,
             hyperparameters=LIVELY,
+            row_weights=self.weights,
+            spare_rows=self.spare_rows,
         )
 
     def __str__(self) -> str:
@@ -134,19 +138,21 @@ def likelihood_of(columns: np.ndarray, problem: Problem) -> np.ndarray:
     """L(y | T) of columns (draws, n, k): eqs. (11), (12) and (21), or the largest score."""
     labels, c = np.asarray(problem.labels), problem.n_classes
     rows = np.arange(len(labels))
+    weights = 1.0 if problem.row_weights is None else np.asarray(problem.row_weights)
     if problem.coupling == "sum_to_zero":
         scores = columns @ contrast(c).T
     else:
         scores = columns.copy()
         scores[:, rows, labels] = -columns.sum(-1)
     if problem.likelihood == "probit":
-        return (scores.argmax(-1) == labels).all(-1).astype(float)
+        return ((scores.argmax(-1) == labels) | (weights == 0)).all(-1).astype(float)
     excess = np.maximum(scores + 1 / (c - 1), 0)
     own = excess[:, rows, labels]
     if problem.likelihood == "hinge":
-        return np.exp(own - excess.sum(-1)).prod(-1)
+        return np.exp(weights * (own - excess.sum(-1))).prod(-1)
     largest = excess.max(-1)
-    return (np.exp(own - largest) / np.exp(excess - largest[..., None]).sum(-1)).prod(-1)
+    shares = np.exp(own - largest) / np.exp(excess - largest[..., None]).sum(-1)
+    return (shares**weights).prod(-1)
 
 
 @functools.cache

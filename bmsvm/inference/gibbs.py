@@ -170,7 +170,7 @@ class BMSVMGibbs(MCMCKernel):
         self.lengthscale_selection: EvidenceMaximum | CrossValidation | None = None
         self._preset = preset if blocks is None else None
         self.blocks = self._preset_blocks() if blocks is None else tuple(blocks)
-        self._prepared: tuple[Any, Any, Problem] | None = None
+        self._prepared: tuple[tuple[Any, ...], Problem] | None = None
         self._sample_fn: Callable | None = None  # MCMC asks it whether init has been called
 
     @property
@@ -190,8 +190,14 @@ class BMSVMGibbs(MCMCKernel):
         """The NumPyro model of the labels given the scores, which ArviZ reads."""
         return observation_model(self.prepare)
 
-    def prepare(self, X: ArrayLike | Problem, y: ArrayLike | None = None) -> Problem:
-        """Check and factor the data, once for each pair (X, y); a ``Problem`` passes through."""
+    def prepare(
+        self,
+        X: ArrayLike | Problem,
+        y: ArrayLike | None = None,
+        row_weights: ArrayLike | None = None,
+        spare_rows: int = 0,
+    ) -> Problem:
+        """Check and factor the data, once for the same data; a ``Problem`` passes through."""
         if isinstance(X, Problem):
             expected = self._settings["likelihood"]
             if self._preset is not None and X.likelihood != expected:
@@ -207,13 +213,16 @@ class BMSVMGibbs(MCMCKernel):
             return X
         if y is None:
             raise ValueError("y must be given: run(key, X, y), or run(key, problem)")
-        cached = self._prepared
-        if cached is None or not (np.array_equal(cached[0], X) and np.array_equal(cached[1], y)):
+        cached, data = self._prepared, (X, y, row_weights, spare_rows)
+        if cached is None or not all(map(_same, cached[0], data)):
             # Parallel chains and ArviZ call this while tracing; the data are concrete all the same.
             with jax.ensure_compile_time_eval():
-                problem = prepare(X, y, **self._resolved(X, y))
-            cached = self._prepared = (np.array(X), np.array(y), problem)
-        return cached[2]
+                problem = prepare(
+                    X, y, row_weights=row_weights, spare_rows=spare_rows, **self._resolved(X, y)
+                )
+            copies = tuple(None if part is None else np.array(part) for part in data)
+            cached = self._prepared = (copies, problem)
+        return cached[1]
 
     def _resolved(self, X: ArrayLike, y: ArrayLike) -> dict[str, Any]:
         """Return the settings, with a lengthscale that is to be set from the data set."""
@@ -307,6 +316,13 @@ class BMSVMGibbs(MCMCKernel):
         self.__dict__.update(state)
         if self._preset is not None:
             self.blocks = self._preset_blocks()
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Whether two arguments hold the same data."""
+    if one is None or other is None:
+        return one is other
+    return np.array_equal(one, other)
 
 
 def sweep(state: BMSVMState, blocks: Sequence[Block]) -> BMSVMState:

@@ -76,7 +76,8 @@ def features_on_grid(
 def _features_off_grid(rows: jax.Array, point: KernelPoint, family: KernelFamily) -> Features:
     """Features of new rows (m, p) at a point off the grid, inside a compiled program."""
     kernel = family.build(constrained(point.parameters, family))
-    inside = kernel(rows, family.rows) @ point.factor.basis * inverse_root(point.factor.eigenvalues)
+    basis, eigenvalues = point.factor
+    inside = kernel(rows, family.rows) @ basis[: len(family.rows)] * inverse_root(eigenvalues)
     own = jax.vmap(lambda row: kernel(row[None], row[None])[0, 0])(rows)
     return Features(inside, jnp.maximum(own - jnp.sum(inside**2, axis=1), 0.0))
 

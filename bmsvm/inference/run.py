@@ -11,6 +11,7 @@ import functools
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -39,6 +40,10 @@ FIELDS = (
     "num_steps",
     "lengthscale_accept_prob",
 )
+
+
+def _is_key(leaf: Any) -> bool:
+    return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
 def _values(state: BMSVMState, collect: tuple[str, ...]) -> dict[str, jax.Array]:
@@ -94,6 +99,18 @@ class Run:
     def num_samples(self) -> int:
         """Draws made by each chain."""
         return next(iter(self.samples.values())).shape[1]
+
+    def __getstate__(self) -> dict[str, Any]:
+        # JAX would give unpickled arrays its current float type: pass them on as NumPy's.
+        host = jax.tree.map(lambda leaf: leaf if _is_key(leaf) else np.asarray(leaf), self.state)
+        return {**self.__dict__, "state": host}
+
+    def __setstate__(self, fields: dict[str, Any]) -> None:
+        with jax.enable_x64(True):
+            state = jax.tree.map(
+                lambda leaf: leaf if _is_key(leaf) else jnp.asarray(leaf), fields["state"]
+            )
+        self.__dict__.update({**fields, "state": state})
 
     def more(self, num_samples: int, *, progress_bar: bool = True) -> Run:
         """Continue where the chains stopped: the same draws as having run longer."""

@@ -20,7 +20,15 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.linalg
 
-__all__ = ["COUPLINGS", "class_vector", "contrast", "n_columns", "to_columns", "to_scores"]
+__all__ = [
+    "COUPLINGS",
+    "class_map",
+    "class_vector",
+    "contrast",
+    "n_columns",
+    "to_columns",
+    "to_scores",
+]
 
 COUPLINGS = ("sum_to_zero", "independent")
 
@@ -51,6 +59,13 @@ def to_columns(scores: jax.Array, labels: jax.Array, coupling: str) -> jax.Array
     if coupling == "sum_to_zero":
         return scores @ jnp.asarray(contrast(n_classes), scores.dtype)
     return jnp.where(labels[:, None] == jnp.arange(n_classes), 0.0, scores)
+
+
+def class_map(coupling: str, n_classes: int) -> np.ndarray:
+    """Matrix of :func:`class_vector`, shape (k, c): columns on the left, classes on the right."""
+    if coupling == "sum_to_zero":
+        return contrast(n_classes).T
+    return np.eye(n_classes) - 1.0 / n_classes
 
 
 def class_vector(column_values: jax.Array, coupling: str) -> jax.Array:

@@ -25,7 +25,7 @@ import numpyro.distributions as dist
 
 from bmsvm.kernels import inverse_root
 from bmsvm.models.couplings import class_vector, to_scores
-from bmsvm.models.likelihoods import LIKELIHOODS
+from bmsvm.models.likelihoods import LIKELIHOODS, weigh
 from bmsvm.models.problem import Kernel, Problem
 
 __all__ = [
@@ -122,9 +122,10 @@ def coefficients(weights: jax.Array, problem: Problem) -> jax.Array:
 def log_likelihood(
     columns: jax.Array, problem: Problem, smoothing: jax.Array | None = None
 ) -> jax.Array:
-    """Log likelihood of each row given its scores, shape (n,)."""
+    """Log likelihood of each row given its scores, times its weight, shape (n,)."""
     likelihood = LIKELIHOODS[problem.likelihood]
-    return likelihood(scores_of(columns, problem), problem.labels, smoothing)
+    each = likelihood(scores_of(columns, problem), problem.labels, smoothing)
+    return weigh(each, problem.row_weights)
 
 
 def log_prior(position: Position, problem: Problem) -> jax.Array:

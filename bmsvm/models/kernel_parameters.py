@@ -29,6 +29,7 @@ __all__ = [
     "KernelPoint",
     "constrained",
     "family_factor",
+    "family_gram",
     "kernel_family",
     "lengthscale_family",
     "log_prior_of",
@@ -141,6 +142,8 @@ class KernelFamily:
     """From parameters to a kernel."""
     every: int = field(metadata={"static": True})
     """Sweeps between two proposals."""
+    spare: int = field(metadata={"static": True})
+    """Rows of kernel values zero with all others, which follow the training rows."""
 
 
 LENGTHSCALE_PRIORS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
@@ -228,6 +231,7 @@ def lengthscale_family(
     bounds: tuple[float, float],
     per_feature: bool,
     every: int,
+    spare: int = 0,
 ) -> KernelFamily:
     """Family of a named kernel with one lengthscale, or one for each feature."""
     n_features = rows.shape[1] if per_feature else None
@@ -235,11 +239,18 @@ def lengthscale_family(
     typical = np.clip(kernels.median_distance(rows), 1.01 * bounds[0], 0.99 * bounds[1])
     shape = () if n_features is None else (n_features,)
     start = {"lengthscale": jnp.full(shape, typical)}
-    return kernel_family(_kernel_of_lengthscale(kernel), rows, priors, every, start)
+    build = _kernel_of_lengthscale(kernel)
+    return kernel_family(build, rows, priors, every=every, spare=spare, start=start)
 
 
 def kernel_family(
-    build: Callable[[Any], KernelFn], rows: np.ndarray, prior: Any, every: int, start: Any = None
+    build: Callable[[Any], KernelFn],
+    rows: np.ndarray,
+    prior: Any,
+    *,
+    every: int,
+    spare: int = 0,
+    start: Any = None,
 ) -> KernelFamily:
     """Family of kernels ``build(parameters)`` under a pytree of priors.
 
@@ -264,7 +275,8 @@ def kernel_family(
         begin = jax.tree.map(middle, prior, is_leaf=_is_prior)
     else:
         begin = jax.tree.map(at, prior, start, is_leaf=_is_prior)
-    return KernelFamily(jnp.asarray(rows), jax.tree.map(jnp.asarray, prior), begin, build, every)
+    prior = jax.tree.map(jnp.asarray, prior)
+    return KernelFamily(jnp.asarray(rows), prior, begin, build, every, spare)
 
 
 def constrained(parameters: Any, family: KernelFamily) -> Any:
@@ -306,12 +318,17 @@ def log_prior_of(parameters: Any, family: KernelFamily) -> jax.Array:
     return jnp.sum(jnp.stack(jax.tree.leaves(terms)))
 
 
+def family_gram(parameters: Any, family: KernelFamily) -> jax.Array:
+    """Gram matrix at parameters on their own scale, spare rows included, shape (n, n)."""
+    return jnp.pad(family.build(parameters)(family.rows, family.rows), (0, family.spare))
+
+
 def family_factor(parameters: Any, family: KernelFamily) -> Factor:
     """Factor the Gram matrix at unconstrained parameters, inside a compiled program.
 
     It is done in the type of the rows. Eigenvalues that are rounding errors are set to zero.
     """
-    gram = family.build(constrained(parameters, family))(family.rows, family.rows)
+    gram = family_gram(constrained(parameters, family), family)
     values, vectors = jnp.linalg.eigh(gram)
     values, vectors = values[::-1], vectors[:, ::-1]
     tolerance = 10 * jnp.finfo(gram.dtype).eps * values[0]

@@ -22,6 +22,7 @@ __all__ = [
     "normalized",
     "probit",
     "rectify",
+    "weigh",
 ]
 
 
@@ -92,6 +93,16 @@ def probit(scores: jax.Array, labels: jax.Array, smoothing: jax.Array | None = N
     own = labels == jnp.arange(scores.shape[-1])[:, None]
     rivals = jnp.max(jnp.where(own, -jnp.inf, scores.T), axis=0)
     return jnp.where(jnp.sum(jnp.where(own, scores.T, 0.0), axis=0) >= rivals, 0.0, -jnp.inf)
+
+
+def weigh(log_likelihoods: jax.Array, weights: jax.Array | None) -> jax.Array:
+    """Log likelihoods (n,) times the weights of their rows (n,), or as they are where None.
+
+    A weight of 0 takes a row out, even one whose log likelihood is minus infinity.
+    """
+    if weights is None:
+        return log_likelihoods
+    return jnp.where(weights > 0, weights * log_likelihoods, 0.0)
 
 
 def class_probabilities(scores: jax.Array, likelihood: str) -> jax.Array:

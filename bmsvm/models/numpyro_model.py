@@ -17,8 +17,8 @@ from numpyro.distributions import constraints
 
 from bmsvm.models.couplings import class_vector
 from bmsvm.models.hierarchy import latent, noise_prior, precision_prior, scores_of
-from bmsvm.models.kernel_parameters import KernelFamily, named_parameters
-from bmsvm.models.likelihoods import LIKELIHOODS, class_probabilities
+from bmsvm.models.kernel_parameters import KernelFamily, family_gram, named_parameters
+from bmsvm.models.likelihoods import LIKELIHOODS, class_probabilities, weigh
 from bmsvm.models.problem import Problem
 from bmsvm.models.whitening import White, colour, white_shapes
 
@@ -37,15 +37,26 @@ class Labels(dist.Distribution):
         Z, shape (n, c).
     likelihood
         A name from :data:`bmsvm.models.likelihoods.LIKELIHOODS`.
+    weights
+        Weight of each row's log likelihood, shape (n,); None where all are one. Draws do not
+        depend on it.
     """
 
     arg_constraints: ClassVar[dict[str, Any]] = {"scores": constraints.real_matrix}
-    pytree_data_fields = ("scores",)
+    pytree_data_fields = ("scores", "weights")
     pytree_aux_fields = ("likelihood",)
 
-    def __init__(self, scores: jax.Array, likelihood: str, *, validate_args: bool | None = None):
+    def __init__(
+        self,
+        scores: jax.Array,
+        likelihood: str,
+        weights: jax.Array | None = None,
+        *,
+        validate_args: bool | None = None,
+    ):
         self.scores = scores
         self.likelihood = likelihood
+        self.weights = weights
         super().__init__(batch_shape=scores.shape[:-1], validate_args=validate_args)
 
     @constraints.dependent_property
@@ -54,8 +65,8 @@ class Labels(dist.Distribution):
         return constraints.integer_interval(0, self.scores.shape[-1] - 1)
 
     def log_prob(self, value: jax.Array) -> jax.Array:
-        """Log (pseudo-)likelihood of each row, shape (n,)."""
-        return LIKELIHOODS[self.likelihood](self.scores, value)
+        """Log (pseudo-)likelihood of each row times its weight, shape (n,)."""
+        return weigh(LIKELIHOODS[self.likelihood](self.scores, value), self.weights)
 
     def sample(self, key: jax.Array, sample_shape: tuple[int, ...] = ()) -> jax.Array:
         """Labels drawn from their class probabilities, shape ``sample_shape + (n,)``."""
@@ -74,9 +85,8 @@ def _sample_parameters(family: KernelFamily) -> Any:
 def _cholesky_factors(parameters: Any, precision: jax.Array, problem: Problem) -> jax.Array:
     """Lower L with LL' = I + K/tau over the rows each group observes, shape (g, n, n)."""
     family = cast(KernelFamily, problem.family)
-    gram = family.build(parameters)(family.rows, family.rows)
     observed = problem.design.mask
-    seen = observed[:, :, None] * observed[:, None, :] * gram
+    seen = observed[:, :, None] * observed[:, None, :] * family_gram(parameters, family)
     return jnp.linalg.cholesky(jnp.eye(problem.n_rows) + seen / precision)
 
 
@@ -143,7 +153,7 @@ def hierarchical_model(
             scores = numpyro.deterministic("scores", scores_of(columns, problem))
     with numpyro.plate("row", n, dim=-1):
         labels = problem.labels if observed else None
-        numpyro.sample("y", Labels(scores, problem.likelihood), obs=labels)
+        numpyro.sample("y", Labels(scores, problem.likelihood, problem.row_weights), obs=labels)
 
 
 def observation_model(prepare: Callable[..., Problem]) -> Callable[..., None]:
@@ -162,7 +172,7 @@ def observation_model(prepare: Callable[..., Problem]) -> Callable[..., None]:
             numpyro.deterministic("intercept", missing[0])
             with rows:
                 scores = numpyro.deterministic("scores", missing)
-        labels = Labels(scores, problem.likelihood, validate_args=False)
+        labels = Labels(scores, problem.likelihood, problem.row_weights, validate_args=False)
         with numpyro.plate("row", n, dim=-1):
             numpyro.sample("y", labels, obs=problem.labels)
 

@@ -13,7 +13,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from bmsvm import kernels
-from bmsvm._validation import check_choice, check_count, check_rows_and_labels
+from bmsvm._validation import check_choice, check_count, check_row_weights, check_rows_and_labels
 from bmsvm.kernels import Factor, KernelFn
 from bmsvm.models.couplings import COUPLINGS, n_columns
 from bmsvm.models.hyperparameters import PAPER, Hyperparameters
@@ -65,6 +65,8 @@ class Problem:
     """Where theta is sampled on a grid. ``factor`` and ``masked`` are then those of one value."""
     family: KernelFamily | None = None
     """Where theta is sampled off a grid; as above."""
+    row_weights: jax.Array | None = None
+    """Weight of each row's log likelihood, shape (n,); None where all are one."""
 
     @property
     def samples_kernel(self) -> bool:
@@ -139,6 +141,19 @@ class Problem:
         return self.masked is None and self.factor.basis.shape[0] == self.factor.basis.shape[1]
 
 
+def _with_spare_rows(factor: Factor, count: int) -> Factor:
+    """Factor of ``K`` with rows and columns of zeros added; a complete basis stays complete."""
+    basis, eigenvalues = (np.asarray(part) for part in factor)
+    n, r = basis.shape
+    if count == 0:
+        return factor
+    if r < n:
+        return Factor(cast(jax.Array, np.pad(basis, ((0, count), (0, 0)))), factor.eigenvalues)
+    wider = np.pad(basis, ((0, count), (0, count)))
+    wider[n:, n:] = np.eye(count)
+    return Factor(cast(jax.Array, wider), cast(jax.Array, np.pad(eigenvalues, (0, count))))
+
+
 def _check_bounds(bounds: Any) -> tuple[float, float]:
     try:
         low, high = (float(bound) for bound in bounds)
@@ -199,6 +214,8 @@ def prepare(
     coupling: str = "sum_to_zero",
     likelihood: str = "hinge",
     hyperparameters: Hyperparameters = PAPER,
+    row_weights: ArrayLike | None = None,
+    spare_rows: int = 0,
 ) -> Problem:
     """Check the data, encode the labels and factor the Gram matrix, before anything is compiled.
 
@@ -238,6 +255,13 @@ def prepare(
         ``"hinge"`` (11), ``"normalized"`` (21), or ``"probit"``.
     hyperparameters
         Constants of the priors.
+    row_weights
+        Weight of each row's log likelihood, shape (n,), not negative: a weight of 0 takes the label
+        of the row out of the model. A weight of 2 is not a row that occurs twice, which would have
+        two scores. Under ``probit``, whose log likelihood is 0 or minus infinity, 0 or 1.
+    spare_rows
+        Rows of weight 0, and of kernel values 0 with all others, to add at the end. They change
+        nothing but the number of rows: data of different sizes then share one program.
 
     Returns
     -------
@@ -257,10 +281,22 @@ def prepare(
     precomputed = isinstance(kernel, str) and kernel == "precomputed"
     rows, classes, labels = check_rows_and_labels(X, y, precomputed=precomputed)
     _check_sampled(kernel, lengthscale, kernel_prior, per_feature)
+    weights = None if row_weights is None else check_row_weights(row_weights, len(rows))
+    if weights is not None and likelihood == "probit" and not np.all(np.isin(weights, (0, 1))):
+        bad = int(np.flatnonzero(~np.isin(weights, (0, 1)))[0])
+        raise ValueError(
+            'row_weights must be 0 or 1 with likelihood="probit", whose log likelihood is 0 or '
+            f"minus infinity; got row_weights[{bad}] = {weights[bad]}"
+        )
+    check_count("spare_rows", spare_rows, smallest=0)
+    if spare_rows:
+        weights = np.append(np.ones(len(rows)) if weights is None else weights, [0.0] * spare_rows)
+        labels = np.append(labels, [0] * spare_rows)
 
     def factored(kernel, theta: Any = 1.0, complete: bool = True):
         gram = kernels.gram_of(kernel, rows, theta)
         factor = kernels.factorize(gram, name="X" if precomputed else "kernel", complete=complete)
+        factor = _with_spare_rows(factor, spare_rows)
         if coupling != "independent":
             return factor, None
         return factor, masked_design(factor, labels, len(classes))
@@ -269,14 +305,14 @@ def prepare(
     grid = family = None
     if kernel_prior is not None:
         build = cast(Callable[[Any], KernelFn], kernel)
-        family = kernel_family(build, rows, kernel_prior, propose_every)
+        family = kernel_family(build, rows, kernel_prior, every=propose_every, spare=spare_rows)
     elif isinstance(lengthscale, str):
         name, n_bases = cast(str, kernel), len(classes) if coupling == "independent" else 1
         off = isinstance(lengthscale_grid, str)
         if off:
             check_choice("lengthscale_grid", lengthscale_grid, ["off"])
         if lengthscale_grid is None:
-            off = per_feature or not grid_fits(GRID_SIZE, len(rows), n_bases)
+            off = per_feature or not grid_fits(GRID_SIZE, len(labels), n_bases)
         if off:
             family = lengthscale_family(
                 name,
@@ -285,6 +321,7 @@ def prepare(
                 bounds=bounds,
                 per_feature=per_feature,
                 every=propose_every,
+                spare=spare_rows,
             )
         elif per_feature:
             raise ValueError(
@@ -294,7 +331,7 @@ def prepare(
         else:
             given = cast(ArrayLike | None, lengthscale_grid)
             values, log_prior = make_grid(given, lengthscale_prior, bounds)
-            check_grid_fits(values.size, len(rows), n_bases)
+            check_grid_fits(values.size, len(labels), n_bases)
             each = [factored(name, theta) for theta in values]
             start = int(np.argmin(np.abs(np.log(values / kernels.median_distance(rows)))))
             grid = stacked_grid(values, log_prior, start, each)
@@ -314,4 +351,5 @@ def prepare(
         likelihood=likelihood,
         grid=grid,
         family=family,
+        row_weights=None if weights is None else jnp.asarray(weights),
     )

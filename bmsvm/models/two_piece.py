@@ -1,22 +1,22 @@
-"""A normal tilted by one hinge: density proportional to N(z | m, s^2) exp(-(z + d)_+).
+"""A normal tilted by one hinge: density proportional to N(z | m, s^2) exp(-w (z + d)_+).
 
-With a = (m + d) / s and x = (z + d) / s, the log density is, up to a constant,
+With a = (m + d) / s, x = (z + d) / s and the tilt h = w s, the log density is, up to a constant,
 
     x <= 0:  -(x - a)^2 / 2            N(a, 1), seen from the kink at distance y = -x, t = a
-    x >  0:  -(x - a)^2 / 2 - s x      N(a - s, 1), at distance y = x, t = s - a
+    x >  0:  -(x - a)^2 / 2 - h x      N(a - h, 1), at distance y = x, t = h - a
 
 so each side of the kink z = -d is the tail beyond t of a standard normal, with density in y
 proportional to exp(-y (y/2 + t)) and mass proportional to the Mills ratio
 
     R(t) = Q(t) / phi(t) = sqrt(pi/2) erfcx(t / sqrt 2),    Q = 1 - Phi.
 
-The left side therefore has probability R(a) / (R(a) + R(s - a)), and
-log E exp(-(z + d)_+) = log phi(a) + log(R(a) + R(s - a)). No large quadratic terms are left to
-cancel. Since a + (s - a) = s > 0, at most one of the two t is negative; there the mass is taken
+The left side therefore has probability R(a) / (R(a) + R(h - a)), and
+log E exp(-w (z + d)_+) = log phi(a) + log(R(a) + R(h - a)). No large quadratic terms are left to
+cancel. Since a + (h - a) = h >= 0, at most one of the two t is negative; there the mass is taken
 as Q(t) sqrt(2 pi) and the other side is scaled down by exp(-t^2/2), so nothing overflows.
 
 All functions are elementwise, broadcast, and work in the dtype of their arguments (float32 or
-float64). ``scale`` must be positive.
+float64). ``scale`` must be positive, the slope w not negative; it is 1 where it is not given.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class _Sides(NamedTuple):
     """The two sides of the kink, ordered by mass instead of by position.
 
     low, high
-        The smaller and the larger of a and s - a; ``high`` is positive, and its side has at most
-        half of the mass.
+        The smaller and the larger of a and h - a; ``high`` is not negative, and its side has at
+        most half of the mass.
     flipped
         Whether ``high`` belongs to the left side.
     mills_low, mills_high
@@ -69,10 +69,10 @@ class _Sides(NamedTuple):
     mass_high: jax.Array
 
 
-def _sides(mean: jax.Array, scale: jax.Array, offset: jax.Array) -> _Sides:
+def _sides(mean: jax.Array, scale: jax.Array, offset: jax.Array, tilt: jax.Array) -> _Sides:
     """Locate and weigh the two sides of the kink."""
     a = (mean + offset) / scale
-    b = scale - a
+    b = tilt - a
     low, high = jnp.minimum(a, b), jnp.maximum(a, b)
     negative = low < 0
     mills_low = mills(jnp.where(negative, -low, low))
@@ -85,22 +85,25 @@ def _sides(mean: jax.Array, scale: jax.Array, offset: jax.Array) -> _Sides:
 
 
 @jax.jit
-def log_normalizer(mean: ArrayLike, scale: ArrayLike, offset: ArrayLike) -> jax.Array:
-    """Logarithm of E exp(-(z + offset)_+) under z ~ N(mean, scale^2).
+def log_normalizer(
+    mean: ArrayLike, scale: ArrayLike, offset: ArrayLike, slope: ArrayLike = 1.0
+) -> jax.Array:
+    """Logarithm of E exp(-slope (z + offset)_+) under z ~ N(mean, scale^2).
 
     Parameters
     ----------
-    mean, scale, offset
-        m, s > 0 and d; any shapes that broadcast.
+    mean, scale, offset, slope
+        m, s > 0, d and w >= 0; any shapes that broadcast.
 
     Returns
     -------
     jax.Array
-        ``logaddexp(log Q(a), s^2/2 - (m + d) + log Q(s - a))`` with a = (m + d) / s, of the
-        broadcast shape.
+        ``logaddexp(log Q(a), h^2/2 - h a + log Q(h - a))`` with a = (m + d) / s and h = w s, of
+        the broadcast shape.
     """
-    mean, scale, offset = floating(mean, scale, offset)
-    sides = _sides(mean, scale, offset)
+    mean, scale, offset, slope = floating(mean, scale, offset, slope)
+    tilt = slope * scale
+    sides = _sides(mean, scale, offset, tilt)
     a, negative = sides.a, sides.low < 0
     # With low < 0 this is the mass of a whole normal less a difference of two tails. The bound is
     # for XLA's float64 log1p on CPU, which is a hundred ulp off around -0.4.
@@ -112,35 +115,38 @@ def log_normalizer(mean: ArrayLike, scale: ArrayLike, offset: ArrayLike) -> jax.
         jnp.log(jnp.where(negative, 1.0 + change, both)),
     )
     # log phi(a), less the log phi(low) already taken where low < 0.
-    taken = jnp.where(sides.flipped, scale * (0.5 * scale - a), 0.0)
+    taken = jnp.where(sides.flipped, tilt * (0.5 * tilt - a), 0.0)
     return log_mass + jnp.where(negative, taken, -0.5 * a * a)
 
 
 @jax.jit
-def log_density(z: ArrayLike, mean: ArrayLike, scale: ArrayLike, offset: ArrayLike) -> jax.Array:
-    """Normalised log density, log N(z | m, s^2) - (z + d)_+ - ``log_normalizer(m, s, d)``.
+def log_density(
+    z: ArrayLike, mean: ArrayLike, scale: ArrayLike, offset: ArrayLike, slope: ArrayLike = 1.0
+) -> jax.Array:
+    """Normalised log density, log N(z | m, s^2) - w (z + d)_+ - ``log_normalizer(m, s, d, w)``.
 
     Parameters
     ----------
     z
         Where to evaluate it.
-    mean, scale, offset
-        m, s > 0 and d; any shapes that broadcast with z.
+    mean, scale, offset, slope
+        m, s > 0, d and w >= 0; any shapes that broadcast with z.
 
     Returns
     -------
     jax.Array
         Log density, of the broadcast shape.
     """
-    z, mean, scale, offset = floating(z, mean, scale, offset)
-    sides = _sides(mean, scale, offset)
+    z, mean, scale, offset, slope = floating(z, mean, scale, offset, slope)
+    tilt = slope * scale
+    sides = _sides(mean, scale, offset, tilt)
     x = (z + offset) / scale
     left = x <= 0
     y = jnp.where(left, -x, x)
     heavy = left != sides.flipped  # on the side of ``low``
     bulk = heavy & (sides.low < 0)
     # Distance to the mode inside the side, or -y (y/2 + t) from the kink if it is outside.
-    deviation = (z - mean) / scale + jnp.where(left, 0.0, scale)
+    deviation = (z - mean) / scale + jnp.where(left, 0.0, tilt)
     below = jnp.minimum(sides.low, 0.0)
     tail = -y * (0.5 * y + jnp.where(heavy, sides.low, sides.high)) - 0.5 * below * below
     exponent = jnp.where(bulk, -0.5 * deviation * deviation, tail)
@@ -148,8 +154,14 @@ def log_density(z: ArrayLike, mean: ArrayLike, scale: ArrayLike, offset: ArrayLi
 
 
 @jax.jit
-def draw(key: jax.Array, mean: ArrayLike, scale: ArrayLike, offset: ArrayLike) -> jax.Array:
-    """Draw z with density proportional to N(z | mean, scale^2) exp(-(z + offset)_+).
+def draw(
+    key: jax.Array,
+    mean: ArrayLike,
+    scale: ArrayLike,
+    offset: ArrayLike,
+    slope: ArrayLike = 1.0,
+) -> jax.Array:
+    """Draw z with density proportional to N(z | mean, scale^2) exp(-slope (z + offset)_+).
 
     One uniform per element goes through the inverse of the distribution function, which is exact
     up to rounding: it chooses the side of the kink, and what is left of it chooses the place.
@@ -158,17 +170,18 @@ def draw(key: jax.Array, mean: ArrayLike, scale: ArrayLike, offset: ArrayLike) -
     ----------
     key
         Random key.
-    mean, scale, offset
-        m, s > 0 and d; any shapes that broadcast.
+    mean, scale, offset, slope
+        m, s > 0, d and w >= 0; any shapes that broadcast.
 
     Returns
     -------
     jax.Array
         Independent draws, of the broadcast shape.
     """
-    mean, scale, offset = floating(mean, scale, offset)
-    sides = _sides(mean, scale, offset)
-    u, v = uniform(key, sides.a.shape, sides.a.dtype)
+    mean, scale, offset, slope = floating(mean, scale, offset, slope)
+    tilt = slope * scale
+    sides = _sides(mean, scale, offset, tilt)
+    u, v = uniform(key, sides.high.shape, sides.high.dtype)
 
     # Along the line from the far end of the light side: u * total is the mass up to z.
     total = sides.mass_low + sides.mass_high
@@ -189,7 +202,7 @@ def draw(key: jax.Array, mean: ArrayLike, scale: ArrayLike, offset: ArrayLike) -
     y = excess(t, ratio, e)
 
     left = light == sides.flipped
-    centre = jnp.where(left, mean, mean - scale * scale)
+    centre = jnp.where(left, mean, mean - scale * tilt)
     start = jnp.where(bulk, centre, -offset)
     z = start + jnp.where(left != inward, -scale, scale) * y
     return jnp.where(left, jnp.minimum(z, -offset), jnp.maximum(z, -offset))

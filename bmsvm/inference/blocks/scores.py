@@ -16,7 +16,7 @@ from bmsvm.models import two_piece
 from bmsvm.models.conditionals import class_functions, score_moments
 from bmsvm.models.couplings import to_columns
 from bmsvm.models.hierarchy import Position, scores_of
-from bmsvm.models.likelihoods import LIKELIHOODS, margin_offset
+from bmsvm.models.likelihoods import LIKELIHOODS, margin_offset, weigh
 from bmsvm.models.normal_tail import draw_below
 from bmsvm.models.problem import Problem
 
@@ -26,6 +26,10 @@ Update = Callable[
     [jax.Array, jax.Array, jax.Array, jax.Array, jax.Array], tuple[jax.Array, jax.Array]
 ]
 """``(key, scores, cls, mean, scale) -> (new z_.l of shape (n,), acceptance of shape (n,))``."""
+
+
+NO_BOUND = 40.0
+"""Standard deviations beyond which a normal has no mass in double precision."""
 
 
 def _replace(scores: jax.Array, cls: jax.Array, value: jax.Array, problem: Problem) -> jax.Array:
@@ -62,9 +66,10 @@ def exact_scores() -> Block:
 
     def move(key, position, problem):
         offset = margin_offset(problem.n_classes)
+        slope = 1.0 if problem.row_weights is None else problem.row_weights
 
         def update(key, scores, cls, mean, scale):
-            value = two_piece.draw(key, mean, scale, offset)
+            value = two_piece.draw(key, mean, scale, offset, slope)
             return value, jnp.ones_like(value)
 
         return _sweep_classes(key, position, problem, update)
@@ -76,7 +81,8 @@ def truncated_scores() -> Block:
     """Draw each free score from its truncated normal; probit likelihood only.
 
     A score that rises by delta takes as much from the row's own class, which must stay the
-    largest: delta <= (z_y - z_l)/2 and delta <= z_y - z_j for the other classes j.
+    largest: delta <= (z_y - z_l)/2 and delta <= z_y - z_j for the other classes j. A row of
+    weight 0 has no bound.
     """
 
     def move(key, position, problem):
@@ -87,7 +93,10 @@ def truncated_scores() -> Block:
             current = jnp.take(scores, cls, axis=1)
             room = jnp.max(jnp.where(own, scores, -jnp.inf), axis=1, keepdims=True) - scores
             room = jnp.where(own, jnp.inf, jnp.where(classes == cls, room / 2, room))
-            value = draw_below(key, mean, scale, current + jnp.min(room, axis=1))
+            upper = current + jnp.min(room, axis=1)
+            if problem.row_weights is not None:
+                upper = jnp.where(problem.row_weights > 0, upper, mean + NO_BOUND * scale)
+            value = draw_below(key, mean, scale, upper)
             return value, jnp.ones_like(value)
 
         return _sweep_classes(key, position, problem, update)
@@ -114,8 +123,8 @@ def metropolis_scores(step_size: float = 1.0) -> Block:
             proposal = current + step_size * noise
             proposed = _replace(scores, cls, proposal, problem)
             log_ratio = (
-                log_likelihood(proposed, problem.labels)
-                - log_likelihood(scores, problem.labels)
+                weigh(log_likelihood(proposed, problem.labels), problem.row_weights)
+                - weigh(log_likelihood(scores, problem.labels), problem.row_weights)
                 + ((current - mean) ** 2 - (proposal - mean) ** 2) / (2 * scale**2)
             )
             accept = jnp.minimum(1.0, jnp.exp(log_ratio))

@@ -1,0 +1,563 @@
+"""The classifier: scikit-learn's interface to the posterior."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, Literal, cast
+
+import jax
+import numpy as np
+import xarray
+from jax.typing import ArrayLike
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils import check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from bmsvm._validation import check_choice, check_count, check_probability
+from bmsvm.estimators.convergence import diagnose, warn_unless_converged
+from bmsvm.estimators.weighting import combined_weights
+from bmsvm.inference import uncertainty
+from bmsvm.inference.gibbs import BMSVMGibbs
+from bmsvm.inference.posterior import POINTS, Posterior, exclusion_probabilities, posterior_of
+from bmsvm.inference.posterior_predictive import predictive_draws
+from bmsvm.inference.run import Run, run_chains
+from bmsvm.kernels import KernelFn
+from bmsvm.models.hyperparameters import PAPER, Hyperparameters
+from bmsvm.models.problem import Problem
+
+__all__ = ["DEFAULT_LENGTHSCALE", "BMSVMClassifier"]
+
+DEFAULT_LENGTHSCALE = "sample"
+"""How the lengthscale is found unless something is said."""
+
+DECISIONS = ("probability", "paper")
+UNCERTAINTIES = ("gp", "representer")
+KEPT = ("noise_variance", "precision", "intercept", "weights")
+"""Sites of the chains that prediction needs."""
+
+ROW_MULTIPLE = 32
+"""Rows of weight zero fill the data up to a multiple of this, so that the folds of a
+cross-validation, or data that grow a little, share one compiled program."""
+
+WATCHED_ROWS = 10
+"""Training rows at which the functions are watched for convergence."""
+
+TINY = float(np.finfo(np.float32).tiny)
+
+FINE_POINTS = 64
+"""Points at which the noise is integrated where entropies are taken, which see its error."""
+
+
+class BMSVMClassifier(ClassifierMixin, BaseEstimator):
+    """Bayesian multicategory support vector machine, for scikit-learn.
+
+    ``fit`` draws from the posterior; every prediction is an average over the draws. Probabilities
+    are those of eq. (21), and ``predict`` is the class of the largest, always.
+
+    Parameters
+    ----------
+    likelihood
+        ``"normalized"`` (21), ``"hinge"`` (11) or ``"probit"``. The hinge is no distribution of
+        the labels, and says too little when there are many classes.
+    coupling
+        ``"sum_to_zero"``, or ``"independent"`` as printed in the paper.
+    kernel
+        ``"gaussian"``, ``"matern32"``, ``"matern52"``, ``"linear"``, ``"precomputed"``, or a
+        callable ``kernel(X1, X2) -> (n1, n2)`` such as a tinygp kernel.
+    lengthscale
+        theta of the kernel, in units of the standardised features: a number, one for each
+        feature, or how to find it; see :func:`bmsvm.prepare`.
+    lengthscale_prior, lengthscale_grid
+        Prior of theta, and the values it may take, where it is not given.
+    hyperparameters
+        Constants of the other priors; None for the paper's.
+    preset
+        The sampler: ``"default"``, ``"gibbs"`` or ``"paper"``.
+    num_chains, num_warmup, num_samples, thinning
+        Number of chains, sweeps in which the sampler tunes itself, draws of each chain, and
+        sweeps for each draw.
+    standardize
+        Whether features are brought to mean 0 and variance 1 first; constant ones to 0.
+    class_weight
+        Weights of the classes, as a dict; ``"balanced"``; or None. They multiply the weights of
+        the rows.
+    decision
+        ``"probability"``: predict the likeliest class. ``"paper"``: the class whose averaged
+        probability of *not* being it, eq. (20), is smallest. The second can contradict
+        ``predict_proba``.
+    uncertainty
+        ``"gp"``: a new row is as uncertain as the Gaussian process says, and uncertainty grows
+        away from the data. ``"representer"``: functions are the kernel expansion (1), and
+        vanish there.
+    random_state
+        Seed, or a ``numpy.random.RandomState``.
+    progress_bar
+        Whether to show progress, in fitting and in prediction.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (c,)
+        The classes, sorted.
+    n_features_in_ : int
+        Number of features.
+    feature_names_in_ : ndarray of shape (p,)
+        Names of the features, where X had strings for them.
+    n_iter_ : int
+        Sweeps of each chain, warm-up included.
+    lengthscale_ : float or ndarray
+        theta, or its posterior median where it was sampled.
+    run_ : bmsvm.inference.run.Run
+        The chains: their draws, and where they stand. ``run_.interrupted`` says whether fewer
+        draws were made than asked for.
+    problem_ : bmsvm.Problem
+        The prepared training data.
+    training_rows_ : ndarray of shape (n, p)
+        Training rows of positive weight, standardised.
+    diagnostics_ : dict
+        R-hat and effective sample size of what was watched, by name.
+    seed_ : int
+        Seed that was drawn from ``random_state``.
+
+    Notes
+    -----
+    ``sample_weight`` multiplies the log likelihood of a row. A weight of 0 is the row left out; a
+    weight of 2 is not the row given twice, since each row has scores of its own.
+
+    Everything is computed in float64, whatever JAX is set to; no setting is changed.
+
+    Examples
+    --------
+    >>> from bmsvm import BMSVMClassifier
+    >>> from bmsvm.datasets import load_wine
+    >>> X, y = load_wine(return_X_y=True)
+    >>> model = BMSVMClassifier(lengthscale=3.5, num_samples=200, random_state=0).fit(X, y)
+    >>> model.predict_proba(X[:2]).shape
+    (2, 3)
+    """
+
+    def __init__(
+        self,
+        *,
+        likelihood: str = "normalized",
+        coupling: str = "sum_to_zero",
+        kernel: KernelFn | str = "gaussian",
+        lengthscale: ArrayLike | str = DEFAULT_LENGTHSCALE,
+        lengthscale_prior: str = "uniform",
+        lengthscale_grid: ArrayLike | None = None,
+        hyperparameters: Hyperparameters | None = None,
+        preset: str = "default",
+        num_chains: int = 4,
+        num_warmup: int = 500,
+        num_samples: int = 500,
+        thinning: int = 1,
+        standardize: bool = True,
+        class_weight: dict | Literal["balanced"] | None = None,
+        decision: str = "probability",
+        uncertainty: str = "gp",
+        random_state: int | np.random.RandomState | None = None,
+        progress_bar: bool = False,
+    ) -> None:
+        self.likelihood = likelihood
+        self.coupling = coupling
+        self.kernel = kernel
+        self.lengthscale = lengthscale
+        self.lengthscale_prior = lengthscale_prior
+        self.lengthscale_grid = lengthscale_grid
+        self.hyperparameters = hyperparameters
+        self.preset = preset
+        self.num_chains = num_chains
+        self.num_warmup = num_warmup
+        self.num_samples = num_samples
+        self.thinning = thinning
+        self.standardize = standardize
+        self.class_weight = class_weight
+        self.decision = decision
+        self.uncertainty = uncertainty
+        self.random_state = random_state
+        self.progress_bar = progress_bar
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.pairwise = self._precomputed(self.kernel)
+        return tags
+
+    @staticmethod
+    def _precomputed(kernel: KernelFn | str) -> bool:
+        return isinstance(kernel, str) and kernel == "precomputed"
+
+    # Fitting ---------------------------------------------------------------------------------
+
+    def fit(self, X, y, sample_weight=None) -> BMSVMClassifier:
+        """Draw from the posterior given the data.
+
+        An interruption (Ctrl-C) after the first draws leaves a model of those that are finished,
+        with a warning; :meth:`fit_more` makes the rest.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, p)
+            Rows; or their Gram matrix (n, n) with ``kernel="precomputed"``.
+        y : array-like of shape (n,)
+            Labels.
+        sample_weight : array-like of shape (n,), optional
+            Weights of the rows.
+        """
+        self._check_settings()
+        X, y = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2)
+        check_classification_targets(y)
+        precomputed = self._precomputed(self.kernel)
+        if precomputed and X.shape[0] != X.shape[1]:
+            raise ValueError(
+                f'X must be the square Gram matrix with kernel="precomputed"; got shape {X.shape}'
+            )
+        weights = combined_weights(sample_weight, self.class_weight, X, y)
+        kept = weights > 0
+        X, y, weights = X[np.ix_(kept, kept)] if precomputed else X[kept], y[kept], weights[kept]
+        self.classes_, labels = np.unique(y, return_inverse=True)
+        if len(self.classes_) < 2:
+            of_weight = "" if kept.all() else " of positive weight"
+            raise ValueError(
+                f"y must have at least 2 classes{of_weight}; got 1 class, {self.classes_[0]!r}"
+            )
+        if self.likelihood == "probit" and np.any(weights != 1):
+            raise ValueError(
+                'sample_weight and class_weight must be 0 or 1 with likelihood="probit", whose '
+                f"log likelihood is 0 or minus infinity; got {weights[weights != 1][0]}"
+            )
+        if hasattr(self, "run_"):  # what is interrupted below is not half an older model
+            del self.run_
+        self._kept = None if kept.all() else np.flatnonzero(kept)
+        self._learn_inputs(X)
+        self.seed_ = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+        self.kernel_ = self.kernel
+        self.training_rows_ = self._as_the_kernel_sees(X)
+        sampler = BMSVMGibbs(
+            self.kernel,
+            lengthscale=cast(Any, self.lengthscale),
+            lengthscale_prior=self.lengthscale_prior,
+            lengthscale_grid=self.lengthscale_grid,
+            coupling=self.coupling,
+            likelihood=self.likelihood,
+            hyperparameters=PAPER if self.hyperparameters is None else self.hyperparameters,
+            preset=self.preset,
+        )
+        with jax.enable_x64(True):
+            problem = sampler.prepare(
+                self.training_rows_, labels, weights, spare_rows=-len(labels) % ROW_MULTIPLE
+            )
+            self._adopt(
+                _quietly(
+                    run_chains,
+                    sampler,
+                    jax.random.key(self.seed_),
+                    problem,
+                    num_warmup=self.num_warmup,
+                    num_samples=self.num_samples,
+                    num_chains=self.num_chains,
+                    thinning=self.thinning,
+                    collect=KEPT if problem.grid is None else (*KEPT, "lengthscale"),
+                    progress_bar=self.progress_bar,
+                ),
+                self.num_samples,
+            )
+        return self
+
+    def fit_more(self, num_samples: int | None = None) -> BMSVMClassifier:
+        """Continue the chains where they stopped: the same draws as having run longer.
+
+        Parameters
+        ----------
+        num_samples : int, optional
+            Draws to add to each chain. Default: as many as were asked for in ``fit``.
+        """
+        check_is_fitted(self, "run_")
+        num_samples = self.num_samples if num_samples is None else num_samples
+        check_count("num_samples", num_samples)
+        with jax.enable_x64(True):
+            asked = self.run_.num_samples + num_samples
+            run = _quietly(self.run_.more, num_samples, progress_bar=self.progress_bar)
+            self._adopt(run, asked)
+        return self
+
+    def _check_settings(self) -> None:
+        """Check what is not checked when the data are prepared."""
+        for name in ("num_chains", "num_samples", "thinning"):
+            check_count(name, getattr(self, name))
+        check_count("num_warmup", self.num_warmup, smallest=0)
+        check_choice("decision", self.decision, DECISIONS)
+        check_choice("uncertainty", self.uncertainty, UNCERTAINTIES)
+        for name in ("standardize", "progress_bar"):
+            if not isinstance(getattr(self, name), bool | np.bool_):
+                raise ValueError(f"{name} must be True or False; got {getattr(self, name)!r}")
+
+    def _learn_inputs(self, X: np.ndarray) -> None:
+        """Learn the mean and the scale of the features, or that there is nothing to do."""
+        self.input_mean_ = self.input_scale_ = None
+        if self.standardize and not self._precomputed(self.kernel):
+            scaler = StandardScaler().fit(X)
+            self.input_mean_, self.input_scale_ = scaler.mean_, scaler.scale_
+
+    def _as_the_kernel_sees(self, X: np.ndarray) -> np.ndarray:
+        return X if self.input_mean_ is None else (X - self.input_mean_) / self.input_scale_
+
+    def _adopt(self, run: Run, asked: int) -> None:
+        """Take over finished chains, and look whether they have converged."""
+        self.run_ = run
+        self.n_iter_ = int(run.state.i)
+        sampled = run.samples.get("lengthscale")
+        self.lengthscale_ = (
+            _chosen_lengthscale(run, self.lengthscale) if sampled is None else np.median(sampled)
+        )
+        self.diagnostics_ = diagnose(self._watched())
+        if run.interrupted:
+            warnings.warn(
+                f"interrupted: {run.num_samples} of {asked} draws were made; the model uses them, "
+                f"and fit_more({asked - run.num_samples}) makes the rest",
+                stacklevel=3,
+            )
+        warn_unless_converged(
+            self.diagnostics_,
+            num_warmup=int(run.state.n_warmup),
+            num_samples=run.num_samples,
+            stacklevel=4,
+        )
+
+    def _watched(self) -> dict[str, np.ndarray]:
+        """Quantities that should have converged, each of shape (chain, draw)."""
+        samples = self.run_.samples
+        positive = ("noise_variance", "precision", "lengthscale")
+        watched = {name: np.log(samples[name]) for name in positive if name in samples}
+        n = len(self.training_rows_)
+        rows = np.unique(np.linspace(0, n - 1, min(n, WATCHED_ROWS)).astype(int))
+        (part,) = self._posterior(points=1).evaluate(self.training_rows_[rows], probabilities=False)
+        shape = samples["precision"].shape
+        for row, functions in zip(rows, part.functions, strict=True):
+            # The functions sum to zero, so that the last says nothing new.
+            for name, function in zip(self.classes_[:-1], functions[:-1], strict=True):
+                watched[f"f at training row {row}, class {name}"] = function.reshape(shape)
+        return watched
+
+    @property
+    def problem_(self) -> Problem:
+        """The prepared training data."""
+        check_is_fitted(self, "run_")
+        return self.run_.state.problem
+
+    # Prediction ------------------------------------------------------------------------------
+
+    def predict(self, X) -> np.ndarray:
+        """Predict the class of each row: shape (m,).
+
+        The likeliest class, the first of equals; with ``decision="paper"`` the class that is
+        least probably excluded, eq. (20).
+        """
+        return self.classes_[np.argmax(self._merit(X), axis=1)]
+
+    def predict_proba(self, X) -> np.ndarray:
+        """Class probabilities, averaged over the posterior: shape (m, c)."""
+        rows = self._rows(X)
+        posterior = self._posterior()
+        means = np.empty((len(rows), posterior.n_classes))
+        for part in posterior.evaluate(rows, functions=False, progress=self._progress()):
+            means[part.rows] = part.probabilities.mean(axis=-1, dtype=np.float64)
+        # Probabilities are positive; zeros are for want of draws, or of range in float32.
+        least = 0.5 / (posterior.n_draws * POINTS) if posterior.likelihood == "probit" else TINY
+        means = means + least
+        return means / means.sum(axis=1, keepdims=True)
+
+    def predict_log_proba(self, X) -> np.ndarray:
+        """Logarithms of ``predict_proba``: shape (m, c)."""
+        return np.log(self.predict_proba(X))
+
+    def decision_function(self, X) -> np.ndarray:
+        """Score of each class, the largest at the class that ``predict`` chooses.
+
+        The logarithm of what ``predict`` compares, less its mean over the classes: shape (m, c).
+        With two classes the log odds of the second, shape (m,). The posterior mean of the class
+        functions themselves, which may order the classes otherwise, is :meth:`class_functions`.
+        """
+        merit = self._merit(X)
+        if merit.shape[1] == 2:
+            return np.log1p((merit[:, 1] - merit[:, 0]) / merit[:, 0])
+        logs = np.log(merit)
+        return logs - logs.mean(axis=1, keepdims=True)
+
+    def class_functions(self, X) -> np.ndarray:
+        """Posterior means of the class functions f, which sum to zero: shape (m, c)."""
+        rows = self._rows(X)
+        posterior = self._posterior(remainder=False)  # its mean is zero
+        means = np.empty((len(rows), posterior.n_classes))
+        for part in posterior.evaluate(rows, probabilities=False, progress=self._progress()):
+            means[part.rows] = part.functions.mean(axis=-1)
+        return means
+
+    def predict_exclusion(self, X) -> np.ndarray:
+        """Averaged probability of not being in a class, ``E exp(-(f_j + d)_+)``: shape (m, c).
+
+        Eq. (20). The paper predicts the class where it is smallest.
+        """
+        rows = self._rows(X)
+        posterior = self._posterior()
+        means = np.empty((len(rows), posterior.n_classes))
+        for part in posterior.evaluate(rows, probabilities=False, progress=self._progress()):
+            means[part.rows] = exclusion_probabilities(part.functions).mean(axis=-1)
+        return means
+
+    def posterior_predictive(self, X) -> xarray.Dataset:
+        """Draw functions f, scores z, probabilities p(y | z) and labels y at rows.
+
+        Draws of f are joint over the rows as far as the training rows determine the functions;
+        what they leave open is drawn for each row on its own, and so are z given f and y given
+        z. The random numbers depend on ``seed_`` and on the place of the row in X.
+
+        Returns
+        -------
+        xarray.Dataset
+            ``f``, ``z`` and ``p`` with dims (chain, draw, row, class), ``y`` with (chain, draw,
+            row), named by class and by the index of X if it has one. ArviZ takes it as it is.
+        """
+        index = getattr(X, "index", None)
+        rows = self._rows(X)
+        draws = predictive_draws(
+            self._posterior(points=1), rows, self.seed_, progress=self._progress()
+        )
+        shape = self.run_.samples["precision"].shape
+        dims = ("chain", "draw", "row", "class")
+        parts = {"f": draws.functions, "z": draws.scores, "p": draws.probabilities}
+        parts["y"] = self.classes_[draws.labels]
+        return xarray.Dataset(
+            {
+                name: (dims[: value.ndim + 1], value.reshape(*shape, *value.shape[1:]))
+                for name, value in parts.items()
+            },
+            coords={
+                "chain": np.arange(shape[0]),
+                "draw": np.arange(shape[1]),
+                "row": np.arange(len(rows)) if not _is_index(index) else np.asarray(index),
+                "class": self.classes_,
+            },
+        )
+
+    def predict_uncertainty(self, X, level: float = 0.9) -> uncertainty.Uncertainty:
+        """Say how sure the probabilities are, and what kind of doubt is left.
+
+        Parameters
+        ----------
+        X : array-like of shape (m, p)
+            Rows.
+        level : float
+            Probability of the credible intervals.
+
+        Returns
+        -------
+        bmsvm.inference.uncertainty.Uncertainty
+            ``probabilities`` (those of ``predict_proba``), ``lower``, ``upper``, ``entropy``,
+            ``aleatoric``, ``epistemic``, ``exclusion``.
+        """
+        check_probability("level", level)
+        rows = self._rows(X)
+        posterior = self._posterior(points=FINE_POINTS)
+        parts = [
+            uncertainty.summarise(
+                part.probabilities, exclusion_probabilities(part.functions), level
+            )
+            for part in posterior.evaluate(rows, progress=self._progress())
+        ]
+        whole = uncertainty.Uncertainty(
+            *(np.concatenate(each) for each in zip(*parts, strict=True))
+        )
+        return whole._replace(probabilities=self.predict_proba(X))
+
+    def prediction_sets(self, X, level: float = 0.9) -> np.ndarray:
+        """Smallest sets of classes that hold the row's class with a given probability.
+
+        Returns
+        -------
+        ndarray of bool, shape (m, c)
+            Membership of the classes, in the order of ``classes_``.
+        """
+        check_probability("level", level)
+        return uncertainty.prediction_sets(self.predict_proba(X), level)
+
+    def predict_reject(
+        self, X, error: float = 0.05, *, each_row: bool = False
+    ) -> np.ma.MaskedArray:
+        """Predict the likeliest class, or abstain, so that the expected error meets a target.
+
+        The most certain rows are accepted, as many as keep their expected error, the average of
+        one less the largest probability, at most ``error``. Which rows those are depends on all
+        of X. The promise is as good as the probabilities.
+
+        Parameters
+        ----------
+        X : array-like of shape (m, p)
+            Rows.
+        error : float
+            Target of the expected error among accepted rows.
+        each_row : bool
+            Whether each accepted row has to meet the target on its own, which accepts fewer and
+            makes no row depend on another.
+
+        Returns
+        -------
+        numpy.ma.MaskedArray of shape (m,)
+            Labels, masked where the classifier abstains.
+        """
+        check_probability("error", error)
+        chances = self.predict_proba(X)
+        accepted = uncertainty.accept(chances, error, each_row=each_row)
+        return np.ma.MaskedArray(self.classes_[np.argmax(chances, axis=1)], mask=~accepted)
+
+    def _merit(self, X) -> np.ndarray:
+        """Return what ``predict`` compares: shape (m, c)."""
+        check_choice("decision", self.decision, DECISIONS)
+        if self.decision == "paper":
+            return 1.0 / self.predict_exclusion(X)
+        return self.predict_proba(X)
+
+    def _rows(self, X) -> np.ndarray:
+        """Check rows (m, p), and make them what the kernel sees."""
+        check_is_fitted(self, "run_")
+        X = validate_data(self, X, dtype=np.float64, reset=False)
+        if self._kept is not None and self._precomputed(self.kernel_):
+            X = X[:, self._kept]
+        return self._as_the_kernel_sees(X)
+
+    def _progress(self) -> str | None:
+        return "predict" if self.progress_bar else None
+
+    def _posterior(self, *, remainder: bool = True, points: int = POINTS) -> Posterior:
+        check_choice("uncertainty", self.uncertainty, UNCERTAINTIES)
+        return posterior_of(
+            self.run_.samples,
+            self.problem_,
+            self.training_rows_,
+            kernel=self.kernel_,
+            lengthscale=self.lengthscale_,
+            remainder=remainder and self.uncertainty == "gp",
+            seed=self.seed_,
+            points=points,
+        )
+
+
+def _is_index(index: Any) -> bool:
+    """Whether something is an index of rows, and not a method of that name."""
+    return index is not None and not callable(index)
+
+
+def _chosen_lengthscale(run: Run, given: ArrayLike | str) -> ArrayLike:
+    """Return the lengthscale that was given, or that was found when the data were prepared."""
+    for holder in (run.state.problem, run.sampler):
+        chosen = getattr(holder, "lengthscale", None)
+        if isinstance(given, str) and chosen is not None and not isinstance(chosen, str):
+            return np.asarray(chosen, np.float64)
+    return 1.0 if isinstance(given, str) else given
+
+
+def _quietly(run: Any, *args: Any, **kwargs: Any) -> Run:
+    """Run chains, leaving it to the caller to speak of an interruption."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="interrupted: ", category=UserWarning)
+        return run(*args, **kwargs)

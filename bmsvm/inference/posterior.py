@@ -1,0 +1,372 @@
+"""Posterior draws of the class functions, evaluated at any number of new rows.
+
+Given a posterior draw, the column functions at a new row are ``f* = b + Phi* v + e*`` (see
+:mod:`bmsvm.inference.predict`), so that all draws at many rows are one matrix product. What is
+random beyond the draw is integrated by quasi-random points which belong to the draw and are the
+same for every row: one for the remainder ``e*``, and some for the noise of the scores. What
+is said of a row therefore depends on that row alone, whatever rows are asked about beside it; the
+price is that the noise of different rows is not independent, which no statement about single rows
+can tell.
+
+Rows are worked on in blocks of one size, the last one filled up, and draws in batches of one size:
+memory is bounded, one program serves all, and results do not depend on how rows are grouped.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+from tinygp.kernels import Kernel as TinygpKernel
+from tqdm.auto import tqdm
+
+from bmsvm.inference.quasirandom import normal_points
+from bmsvm.kernels import NAMED, STATIONARY, Factor, KernelFn, gram
+from bmsvm.models.couplings import class_map, class_vector
+from bmsvm.models.likelihoods import margin_offset, rectify
+from bmsvm.models.problem import Problem
+
+__all__ = ["Evaluated", "Posterior", "Stage", "exclusion_probabilities", "fill", "posterior_of"]
+
+ROWS = 128
+"""Rows of a block."""
+
+DRAWS = 64
+"""Draws of a batch."""
+
+POINTS = 16
+"""Points at which the noise of the scores is integrated, for each draw; a power of two."""
+
+NOISE_STREAM, REMAINDER_STREAM = 1, 2
+"""Set the two sequences of points apart."""
+
+LIGHT = np.float32
+"""Type in which probabilities are computed; functions are float64."""
+
+
+class Stage(NamedTuple):
+    """Draws that share one kernel.
+
+    kernel
+        Callable, or None where rows are given by their kernel values.
+    constant
+        ``k(x, x)`` where that is the same for every x, else None.
+    projection
+        ``U diag(lambda)^(-1/2)``, shape (n, q), which makes Phi* of K*; q is the rank of K.
+    draws
+        Numbers of the draws, shape (s,).
+    """
+
+    kernel: KernelFn | None
+    constant: float | None
+    projection: np.ndarray
+    draws: np.ndarray
+
+
+class Batch(NamedTuple):
+    """Some draws, as many as ``DRAWS``, the last of them repeated.
+
+    weights
+        v, shape (q, D k).
+    intercept
+        Of the classes, shape (D, c).
+    outside
+        sigma/sqrt(tau) times the point of the remainder, shape (D, k).
+    noise
+        sigma times the points of the noise, shape (c, D, J).
+    """
+
+    weights: np.ndarray
+    intercept: jax.Array
+    outside: jax.Array
+    noise: jax.Array
+
+
+class Evaluated(NamedTuple):
+    """All draws at some rows.
+
+    rows
+        Which rows.
+    functions
+        Class functions, shape (m, c, s).
+    probabilities
+        Class probabilities p(y | f), the noise of the scores integrated, shape (m, c, s).
+
+    What was not asked for is empty.
+    """
+
+    rows: slice
+    functions: np.ndarray
+    probabilities: np.ndarray
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """Posterior draws of the class functions.
+
+    samples
+        Draws, flat over chains: ``weights`` (s, r, k), ``intercept`` (s, c), ``noise_variance``
+        (s,), ``precision`` (s,).
+    stages
+        The draws by kernel.
+    training_rows
+        Rows (n, p) that the functions were learned from, as the kernel sees them.
+    coupling, likelihood
+        Of the model.
+    remainder
+        Whether new rows have the variance that the training rows leave (the Gaussian process),
+        or none (the representer form).
+    points
+        Points of the remainder, shape (s, k), and of the noise, shape (s, J, k).
+    """
+
+    samples: dict[str, np.ndarray]
+    stages: tuple[Stage, ...]
+    training_rows: np.ndarray
+    coupling: str
+    likelihood: str
+    remainder: bool
+    points: tuple[np.ndarray, np.ndarray]
+
+    @property
+    def n_draws(self) -> int:
+        """Number of draws of all chains."""
+        return len(self.samples["precision"])
+
+    @property
+    def n_classes(self) -> int:
+        """Number of classes."""
+        return self.samples["intercept"].shape[1]
+
+    def evaluate(
+        self,
+        rows: np.ndarray,
+        *,
+        functions: bool = True,
+        probabilities: bool = True,
+        progress: str | None = None,
+    ) -> Iterator[Evaluated]:
+        """Evaluate all draws at rows (m, p), block by block.
+
+        Parameters
+        ----------
+        rows
+            Rows as the kernel sees them, shape (m, p), or kernel values (m, n) where the kernel
+            was precomputed.
+        functions, probabilities
+            What to keep: class functions, class probabilities.
+        progress
+            What to call the progress bar; None for none.
+        """
+        with jax.enable_x64(True):
+            batches = [list(self._batches(stage)) for stage in self.stages]
+        shape = (ROWS, self.n_classes, self.n_draws)
+        empty = (ROWS, 0, 0)
+        with tqdm(total=len(rows), desc=progress, disable=progress is None, unit="row") as bar:
+            for start in range(0, len(rows), ROWS):
+                block, size = fill(rows[start : start + ROWS])
+                heights = np.empty(shape if functions else empty)
+                chances = np.empty(shape if probabilities else empty, LIGHT)
+                for stage, parts in zip(self.stages, batches, strict=True):
+                    inside, root = self.features(stage, block)
+                    for numbers, batch in parts:
+                        columns = inside @ batch.weights
+                        with jax.enable_x64(True):
+                            at = _functions(
+                                columns,
+                                root,
+                                batch.outside,
+                                batch.intercept,
+                                coupling=self.coupling,
+                            )
+                            if functions:
+                                heights[:, :, numbers] = np.asarray(at)[:, :, : len(numbers)]
+                            if probabilities:
+                                p = _probabilities(at, batch.noise, likelihood=self.likelihood)
+                                chances[:, :, numbers] = np.asarray(p)[:, :, : len(numbers)]
+                yield Evaluated(slice(start, start + size), heights[:size], chances[:size])
+                bar.update(size)
+
+    def features(self, stage: Stage, block: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Phi* of rows, shape (m, q), and the root of the remainder's variance, shape (m,)."""
+        if stage.kernel is None:
+            return block @ stage.projection[: block.shape[1]], np.zeros(len(block))
+        inside = _kernel_values(stage.kernel, block, self.training_rows) @ stage.projection
+        if not self.remainder:
+            return inside, np.zeros(len(block))
+        own: np.ndarray | float | None = stage.constant
+        if own is None:
+            own = np.diag(_kernel_values(stage.kernel, block, block))
+        return inside, np.sqrt(np.maximum(own - np.sum(inside**2, axis=1), 0.0))
+
+    def _batches(self, stage: Stage) -> Iterator[tuple[np.ndarray, Batch]]:
+        to_classes = class_map(self.coupling, self.n_classes)
+        rank = stage.projection.shape[1]
+        for start in range(0, len(stage.draws), DRAWS):
+            numbers = stage.draws[start : start + DRAWS]
+            filled = np.concatenate([numbers, np.repeat(numbers[-1:], DRAWS - len(numbers))])
+            weights, intercept, variance, precision = (
+                self.samples[name][filled].astype(np.float64)
+                for name in ("weights", "intercept", "noise_variance", "precision")
+            )
+            outside, noise = (points[filled] for points in self.points)
+            scale = np.sqrt(variance)
+            scores = scale[:, None, None] * noise @ to_classes
+            batch = Batch(
+                weights=weights[:, :rank].transpose(1, 0, 2).reshape(rank, -1),
+                intercept=jnp.asarray(intercept),
+                outside=jnp.asarray((scale / np.sqrt(precision))[:, None] * outside),
+                noise=jnp.asarray(np.moveaxis(scores, -1, 0), LIGHT),
+            )
+            yield numbers, batch
+
+
+def fill(rows: np.ndarray) -> tuple[np.ndarray, int]:
+    """Repeat the last row until there are ``ROWS`` of them; and how many there were."""
+    block = np.asarray(rows, np.float64)
+    filled = np.concatenate([block, np.repeat(block[-1:], ROWS - len(block), axis=0)])
+    return filled, len(block)
+
+
+@functools.partial(jax.jit, static_argnames="coupling")
+def _functions(
+    columns: jax.Array, root: jax.Array, outside: jax.Array, intercept: jax.Array, *, coupling: str
+) -> jax.Array:
+    """Class functions (m, c, D), for a batch of draws, of ``Phi* v`` (m, D k)."""
+    columns = columns.reshape(len(columns), *outside.shape) + root[:, None, None] * outside
+    return jnp.swapaxes(class_vector(columns, coupling) + intercept, 1, 2)
+
+
+@functools.partial(jax.jit, static_argnames="likelihood")
+def _probabilities(functions: jax.Array, noise: jax.Array, *, likelihood: str) -> jax.Array:
+    """``E p(y | z)``, ``z ~ N(f, sigma2)``, of functions (m, c, D): the same shape."""
+    light = functions.astype(noise.dtype)
+    # One array for each class: the arithmetic then runs along rows, draws and points.
+    scores = [light[:, j, :, None] + noise[j] for j in range(functions.shape[1])]
+    if likelihood == "probit":
+        top = functools.reduce(jnp.maximum, scores)
+        shares = [(score >= top).astype(light.dtype) for score in scores]
+    else:
+        excess = [rectify(score + margin_offset(len(scores))) for score in scores]
+        top = functools.reduce(jnp.maximum, excess)
+        shares = [jnp.exp(each - top) for each in excess]
+    inverse = 1.0 / functools.reduce(jnp.add, shares)
+    return jnp.stack([jnp.mean(share * inverse, axis=-1) for share in shares], axis=1)
+
+
+def exclusion_probabilities(functions: np.ndarray) -> np.ndarray:
+    """``p(y != j | f) = exp(-(f_j + d)_+)``, eq. (20), of functions (..., c, s)."""
+    return np.exp(-np.maximum(functions + margin_offset(functions.shape[-2]), 0.0))
+
+
+@jax.jit
+def _call(kernel: TinygpKernel, left: jax.Array, right: jax.Array) -> jax.Array:
+    return kernel(left, right)
+
+
+def _kernel_values(kernel: KernelFn, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """As :func:`bmsvm.kernels.gram`; one compiled program for each kind of tinygp kernel."""
+    if not isinstance(kernel, TinygpKernel):
+        return gram(kernel, left, right)
+    with jax.enable_x64(True):
+        return np.asarray(_call(kernel, jnp.asarray(left), jnp.asarray(right)))
+
+
+def _projection(factor: Factor) -> np.ndarray:
+    basis, eigenvalues = (np.asarray(part, np.float64) for part in factor)
+    rank = int(np.sum(eigenvalues > 0))  # they decrease
+    return basis[:, :rank] / np.sqrt(eigenvalues[:rank])
+
+
+def posterior_of(
+    samples: dict[str, np.ndarray],
+    problem: Problem,
+    training_rows: np.ndarray,
+    *,
+    kernel: KernelFn | str = "gaussian",
+    lengthscale: ArrayLike = 1.0,
+    remainder: bool = True,
+    seed: int = 0,
+    points: int = POINTS,
+) -> Posterior:
+    """Make draws of chains ready to be evaluated at new rows.
+
+    Parameters
+    ----------
+    samples
+        Draws (chain, draw, ...) of ``weights``, ``intercept``, ``noise_variance``, ``precision``,
+        and ``lengthscale`` where that was sampled.
+    problem
+        The prepared training data.
+    training_rows
+        Rows (n, p) it was prepared from.
+    kernel, lengthscale
+        As given to :func:`bmsvm.prepare`; the lengthscale is not used where it was sampled.
+    remainder
+        Whether new rows have the Gaussian process's variance. With ``kernel="precomputed"`` they
+        have not: nobody says what ``k(x*, x*)`` is.
+    seed
+        Seed of the points at which what is random beyond the draws is integrated.
+    points
+        Points at which the noise of the scores is integrated, for each draw; a power of two.
+    """
+    chains, draws = samples["precision"].shape
+    n_draws = chains * draws
+    flat = {name: value.reshape(n_draws, *value.shape[2:]) for name, value in samples.items()}
+    if problem.grid is None:
+        each = [(lengthscale, problem.factor, np.ones(n_draws, bool))]
+    else:
+        # As NumPy arrays: outside float64 mode JAX would round what it indexes.
+        values, grams = np.asarray(problem.grid.values), problem.grid.factors
+        bases, eigenvalues = np.asarray(grams.basis), np.asarray(grams.eigenvalues)
+        distance = np.abs(np.log(flat["lengthscale"])[:, None] - np.log(values))
+        nearest = np.argmin(distance, axis=1)
+        each = [
+            (values[g], Factor(bases[g], eigenvalues[g]), nearest == g) for g in np.unique(nearest)
+        ]
+    stages = tuple(
+        Stage(
+            kernel=_kernel_at(kernel, theta),
+            constant=1.0 if isinstance(kernel, str) and kernel in STATIONARY else None,
+            projection=_projection(factor),
+            draws=np.flatnonzero(mine),
+        )
+        for theta, factor, mine in each
+    )
+    # A spare row has no part in any function; its place is taken by any row.
+    spare = problem.n_rows - len(training_rows)
+    training_rows = np.concatenate([training_rows, np.repeat(training_rows[-1:], spare, axis=0)])
+    # Points go to draws in the order of time, so that longer chains keep those of shorter ones.
+    order = np.arange(n_draws).reshape(draws, chains).T.ravel()
+    k = problem.n_columns
+    noise = normal_points(n_draws * points, k, _stream(seed, NOISE_STREAM))
+    return Posterior(
+        samples=flat,
+        stages=stages,
+        training_rows=training_rows.astype(np.float64),
+        coupling=problem.coupling,
+        likelihood=problem.likelihood,
+        remainder=remainder,
+        points=(
+            normal_points(n_draws, k, _stream(seed, REMAINDER_STREAM))[order],
+            noise.reshape(-1, points, k)[order],
+        ),
+    )
+
+
+def _kernel_at(kernel: KernelFn | str, lengthscale: ArrayLike) -> KernelFn | None:
+    if not isinstance(kernel, str):
+        return kernel
+    if kernel == "precomputed":
+        return None
+    return NAMED[kernel](lengthscale)
+
+
+def _stream(seed: int, stream: int) -> int:
+    return int(np.random.SeedSequence((seed, stream)).generate_state(1)[0])
