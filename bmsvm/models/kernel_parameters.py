@@ -43,7 +43,9 @@ __all__ = [
 BOUNDS = (0.1, 200.0)
 """Support of theta's prior, section 5."""
 
-GRID_SIZE = 64
+GRID_SIZES = (8, 64)
+"""Least and most values of a grid that is not given."""
+
 GRID_BYTES = 2**31
 """The most that the factors of a grid may take."""
 
@@ -154,11 +156,11 @@ LENGTHSCALE_PRIORS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 
 
 def make_grid(
-    values: ArrayLike | None, prior: str, bounds: tuple[float, float]
+    values: ArrayLike | None, prior: str, bounds: tuple[float, float], room: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Values of theta, shape (G,), and their log prior weights."""
+    """Values of theta, shape (G,), and their log prior weights; as many as there is room for."""
     if values is None:
-        grid = np.geomspace(*bounds, GRID_SIZE)
+        grid = np.geomspace(*bounds, min(GRID_SIZES[1], room))
     else:
         grid = np.asarray(values)
         numbers = grid.ndim == 1 and grid.size >= 2 and grid.dtype.kind in "fiu"
@@ -178,15 +180,15 @@ def make_grid(
     return grid, LENGTHSCALE_PRIORS[prior](grid)
 
 
-def grid_fits(size: int, n_rows: int, n_bases: int) -> bool:
-    """Whether the factors of a grid fit into :data:`GRID_BYTES`."""
-    return size * n_rows**2 * n_bases * 8 <= GRID_BYTES
+def room_for_grid(n_rows: int, n_bases: int) -> int:
+    """Return how many factors of the rows fit into :data:`GRID_BYTES`."""
+    return GRID_BYTES // (8 * n_rows**2 * n_bases)
 
 
 def check_grid_fits(size: int, n_rows: int, n_bases: int) -> None:
     """Raise ``ValueError`` unless the factors of a grid fit into :data:`GRID_BYTES`."""
-    if not grid_fits(size, n_rows, n_bases):
-        room = GRID_BYTES // (8 * n_rows**2 * n_bases)
+    room = room_for_grid(n_rows, n_bases)
+    if size > room:
         raise ValueError(
             f"lengthscale_grid: {size} factors of {n_rows} rows do not fit into "
             f"{GRID_BYTES / 2**30:.0f} GiB; pass a grid of at most {room} values, or "

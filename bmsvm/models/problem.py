@@ -20,7 +20,7 @@ from bmsvm.models.hyperparameters import PAPER, Hyperparameters
 from bmsvm.models.kernel_parameters import (
     BOUNDS,
     EVERY,
-    GRID_SIZE,
+    GRID_SIZES,
     LENGTHSCALE_PRIORS,
     Design,
     KernelFamily,
@@ -29,12 +29,12 @@ from bmsvm.models.kernel_parameters import (
     check_grid_fits,
     constrained,
     family_factor,
-    grid_fits,
     kernel_family,
     lengthscale_family,
     make_grid,
     masked_design,
     named_parameters,
+    room_for_grid,
     stacked_grid,
 )
 from bmsvm.models.likelihoods import LIKELIHOODS
@@ -239,8 +239,8 @@ def prepare(
     lengthscale_grid
         Values of theta, shape (G,), evenly spaced on a log scale, whose Gram matrices are factored
         once; they then are the support of the prior. ``"off"``: theta is continuous, and each
-        proposal factors a Gram matrix. Default: 64 values over the bounds where their factors fit
-        into 2 GiB, and off the grid else.
+        proposal factors a Gram matrix. Default: 64 values over the bounds, or as many as fit into
+        2 GiB; off the grid where those are fewer than 8.
     per_feature
         Whether a sampled theta has a lengthscale for each feature, shape (p,); off the grid.
     kernel_prior
@@ -311,8 +311,9 @@ def prepare(
         off = isinstance(lengthscale_grid, str)
         if off:
             check_choice("lengthscale_grid", lengthscale_grid, ["off"])
+        room = room_for_grid(len(labels), n_bases)
         if lengthscale_grid is None:
-            off = per_feature or not grid_fits(GRID_SIZE, len(labels), n_bases)
+            off = per_feature or room < GRID_SIZES[0]
         if off:
             family = lengthscale_family(
                 name,
@@ -330,7 +331,7 @@ def prepare(
             )
         else:
             given = cast(ArrayLike | None, lengthscale_grid)
-            values, log_prior = make_grid(given, lengthscale_prior, bounds)
+            values, log_prior = make_grid(given, lengthscale_prior, bounds, room)
             check_grid_fits(values.size, len(labels), n_bases)
             each = [factored(name, theta) for theta in values]
             start = int(np.argmin(np.abs(np.log(values / kernels.median_distance(rows)))))
