@@ -6,6 +6,9 @@ A move says what it holds while theta changes, and so what theta's density then 
     E, where ``T = 1 b' + sigma R(theta, tau)^(1/2) E``, B integrated out: density
     ``L(y | T(theta)) p(theta)``; B is then drawn. The symmetric root makes T continuous in theta,
     which eigenvectors are not.
+``ridge``
+    The same while ``tau theta^2`` is held, and with it the size of what is linear in the rows: a
+    longer lengthscale is made up for by a larger function, and the posterior has a ridge there.
 ``collapsed``
     T and tau, everything else Gaussian integrated out: ``p(T | theta, tau) p(theta)``; sigma2, b
     and B are then drawn.
@@ -16,8 +19,8 @@ A move says what it holds while theta changes, and so what theta's density then 
     T, b and B, with the ratio printed in section 4.1, which integrates sigma2 out of the two
     factors one by one. It does **not** leave the posterior invariant (docs/paper.md).
 
-The first moves well where the labels say little of the scores, the second where they say much. On
-a grid each costs a few products with n x n matrices; off it, a factorisation.
+The first two move well where the labels say little of the scores, the third where they say much.
+On a grid each costs a few products with n x n matrices; off it, a factorisation.
 """
 
 from __future__ import annotations
@@ -42,6 +45,7 @@ from bmsvm.models.hierarchy import (
     Position,
     latent,
     log_likelihood,
+    precision_prior,
     representer,
     weights_of_representer,
 )
@@ -59,20 +63,55 @@ PSEUDO_COUNT = 10
 """Weight of the first guess of the deviations, one, off the grid."""
 
 
-def _ancillary(position: Position, there: Problem, here: Problem) -> tuple[Position, jax.Array]:
-    scale, precision = jnp.sqrt(position.noise_variance), position.precision
-    noise = symmetric_whiten((position.columns - position.intercept) / scale, precision, here)
-    columns = position.intercept + scale * symmetric_colour(noise, precision, there)
-    gain = log_likelihood(columns, there) - log_likelihood(position.columns, here)
+class _Step(NamedTuple):
+    """A proposed change of theta.
+
+    here, there
+        The problem before and after.
+    log_stretch
+        ``log(theta'/theta)``, the mean over lengthscales; zero where there are none.
+    """
+
+    here: Problem
+    there: Problem
+    log_stretch: jax.Array
+
+
+_Moved = tuple[Position, jax.Array]
+"""The moved position, and the logarithm of its density ratio."""
+
+
+def _ancillary(position: Position, step: _Step) -> _Moved:
+    return _recoloured(position, position.precision, step)
+
+
+def _ridge(position: Position, step: _Step) -> _Moved:
+    precision = position.precision * jnp.exp(-2 * step.log_stretch)
+
+    def log_density(precision):  # of log tau
+        return precision_prior(step.here).log_prob(precision) + jnp.log(precision)
+
+    moved, gain = _recoloured(position, precision, step)
+    gain = gain + log_density(precision) - log_density(position.precision)
+    return moved._replace(precision=precision), gain
+
+
+def _recoloured(position: Position, precision: jax.Array, step: _Step) -> _Moved:
+    """Hold the whitened scores while theta and tau change."""
+    scale = jnp.sqrt(position.noise_variance)
+    centred = (position.columns - position.intercept) / scale
+    noise = symmetric_whiten(centred, position.precision, step.here)
+    columns = position.intercept + scale * symmetric_colour(noise, precision, step.there)
+    gain = log_likelihood(columns, step.there) - log_likelihood(position.columns, step.here)
     return position._replace(columns=columns), jnp.sum(gain)
 
 
-def _collapsed(position: Position, there: Problem, here: Problem) -> tuple[Position, jax.Array]:
+def _collapsed(position: Position, step: _Step) -> _Moved:
     def log_density(problem):
         projection = project(position.columns, problem)
         return log_density_columns_collapsed(projection, position.precision, problem)
 
-    return position, log_density(there) - log_density(here)
+    return position, log_density(step.there) - log_density(step.here)
 
 
 class _Held(NamedTuple):
@@ -103,12 +142,12 @@ def _held(position: Position, problem: Problem) -> _Held:
 
 def _with_coefficients_held(
     log_density: Callable[[_Held, Position, Problem], jax.Array],
-) -> Callable[[Position, Problem, Problem], tuple[Position, jax.Array]]:
-    def move(position: Position, there: Problem, here: Problem) -> tuple[Position, jax.Array]:
-        weights = weights_of_representer(representer(position.weights, here), there)
+) -> Callable[[Position, _Step], _Moved]:
+    def move(position: Position, step: _Step) -> _Moved:
+        weights = weights_of_representer(representer(position.weights, step.here), step.there)
         moved = position._replace(weights=weights)
-        before = log_density(_held(position, here), position, here)
-        return moved, log_density(_held(moved, there), moved, there) - before
+        before = log_density(_held(position, step.here), position, step.here)
+        return moved, log_density(_held(moved, step.there), moved, step.there) - before
 
     return move
 
@@ -129,18 +168,20 @@ def _as_printed(held: _Held, position: Position, problem: Problem) -> jax.Array:
 
 
 class _Move(NamedTuple):
-    """``propose(position, there, here)`` gives the moved position and its log density ratio."""
+    """What happens to the rest when theta changes."""
 
-    propose: Callable[[Position, Problem, Problem], tuple[Position, jax.Array]]
-    redraws: str
+    propose: Callable[[Position, _Step], _Moved]
+    leaves_stale: str
     """What was integrated out, and is to be drawn: ``weights``, ``parameters`` or ``nothing``."""
+    reads_weights: bool = False
 
 
 MOVES: dict[str, _Move] = {
-    "ancillary": _Move(_ancillary, redraws="weights"),
-    "collapsed": _Move(_collapsed, redraws="parameters"),
-    "coefficients": _Move(_with_coefficients_held(_given_noise), redraws="nothing"),
-    "paper": _Move(_with_coefficients_held(_as_printed), redraws="nothing"),
+    "ancillary": _Move(_ancillary, leaves_stale="weights"),
+    "ridge": _Move(_ridge, leaves_stale="weights"),
+    "collapsed": _Move(_collapsed, leaves_stale="parameters"),
+    "coefficients": _Move(_with_coefficients_held(_given_noise), "nothing", reads_weights=True),
+    "paper": _Move(_with_coefficients_held(_as_printed), "nothing", reads_weights=True),
 }
 """The moves of theta by what they hold."""
 
@@ -188,9 +229,16 @@ def _walk_freely(
     return problem.kernel_point(parameters), ratio
 
 
+def _log_stretch(kernel: Any, proposal: Any, problem: Problem) -> jax.Array:
+    before, after = problem.kernel_values(kernel), problem.kernel_values(proposal)
+    if "lengthscale" not in before:
+        return jnp.zeros(())
+    return jnp.mean(jnp.log(after["lengthscale"]) - jnp.log(before["lengthscale"]))
+
+
 def lengthscale(
     *,
-    moves: Sequence[str] = ("ancillary", "collapsed"),
+    moves: Sequence[str] = ("ancillary", "ridge", "ancillary", "ridge", "collapsed"),
     target_accept_prob: float | None = None,
 ) -> Block:
     """Move theta: by each of the moves in turn.
@@ -225,7 +273,9 @@ def lengthscale(
         else:
             at = cast(jax.Array, position.kernel)
             proposal, log_ratio = _walk_on_grid(key_walk, at, width, problem)
-        moved, gain = move.propose(position, problem.at(proposal), problem.at(position.kernel))
+        here, there = problem.at(position.kernel), problem.at(proposal)
+        stretch = _log_stretch(position.kernel, proposal, problem)
+        moved, gain = move.propose(position, _Step(here, there, stretch))
         log_ratio = log_ratio + gain
         log_ratio = jnp.where(jnp.isnan(log_ratio), -jnp.inf, log_ratio)
         probability = jnp.exp(jnp.minimum(log_ratio, 0.0))
@@ -235,16 +285,17 @@ def lengthscale(
             moved._replace(kernel=proposal),
             position,
         )
-        there = problem.at(position.kernel)
-        if move.redraws == "weights":
-            conditional = weights_given_rest(position, there)
-            position = position._replace(weights=conditional.sample(key_draw))
-        elif move.redraws == "parameters":
-            projection = project(position.columns, there)
+        if move.leaves_stale == "parameters":
+            now = problem.at(position.kernel)
+            projection = project(position.columns, now)
             position = noise_intercept_weights(
-                key_draw, position, projection, position.precision, there
+                key_draw, position, projection, position.precision, now
             )
         return position, probability
+
+    def with_weights(key, position: Position, problem: Problem) -> Position:
+        conditional = weights_given_rest(position, problem.at(position.kernel))
+        return position._replace(weights=conditional.sample(key))
 
     def step(key, position, memory: Memory, problem: Problem, phase: Phase):
         if not problem.samples_kernel:
@@ -252,13 +303,21 @@ def lengthscale(
         every = 1 if problem.family is None else problem.family.every
 
         def move_all(position, memory):
-            probabilities = []
-            keys = jax.random.split(key, len(moves))
-            for name, key_move, log_width in zip(moves, keys, memory.log_widths, strict=True):
+            probabilities, stale = [], False
+            keys = jax.random.split(key, (len(moves) + 1, 2))
+            for name, (key_weights, key_move), log_width in zip(
+                moves, keys[1:], memory.log_widths, strict=True
+            ):
+                move = MOVES[name]
+                if stale and move.reads_weights:
+                    position = with_weights(key_weights, position, problem)
                 position, probability = attempt(
-                    key_move, MOVES[name], position, jnp.exp(log_width), memory, problem
+                    key_move, move, position, jnp.exp(log_width), memory, problem
                 )
                 probabilities.append(probability)
+                stale = move.leaves_stale == "weights"
+            if stale:
+                position = with_weights(keys[0, 0], position, problem)
             accept_probs = jnp.stack(probabilities)
             learned = _learn(memory, position, accept_probs, target_accept_prob, phase, every)
             warming_up = phase.sweep < phase.n_warmup
