@@ -199,7 +199,8 @@ def main() -> None:
         f"{'data':9} {'likelihood':10} {'set-up':>7} {'compile':>7} {'sampled':>8} {'fixed':>8} "
         f"{'ratio':>5} {'R-hat':>6} {'ESS':>6} {'theta':>7}  90%"
     )
-    mixing, ways = [], []
+    mixing: list[dict] = []
+    ways: list[dict] = []
     for name in arguments.data.split(","):
         if not arguments.no_hinge:
             mixing.append(sampled_against_fixed(name, "hinge", arguments.sweeps)[0])
@@ -207,6 +208,9 @@ def main() -> None:
         record, three = three_ways(name, arguments.sweeps, arguments.jobs)
         mixing.append(record)
         ways += three
+        for each in three:
+            print("   ", row(each), flush=True)
+        write(arguments.output, mixing, ways)
         jax.clear_caches()
     print("\nTargets: R-hat < 1.01, ESS > 400, ratio <= 5.")
     print(f"\n{'data':9} {'way':20} {'choose':>8} {'theta':>7} {'log-loss':>8} {'error':>7}")
@@ -215,15 +219,18 @@ def main() -> None:
     for name in dict.fromkeys(r["data"] for r in ways):
         losses = [r["log_loss"] for r in ways if r["data"] == name]
         print(f"{name:9} largest log-loss over smallest {max(losses) / min(losses):.3f} (<= 1.02)")
-    arguments.output.parent.mkdir(parents=True, exist_ok=True)
+    print(f"\nWritten to {arguments.output}")
+
+
+def write(path: Path, mixing: list[dict], ways: list[dict]) -> None:
     versions = {"jax": jax.__version__, "numpyro": numpyro.__version__}
     report = {
         "versions": {**versions, "python": platform.python_version()},
         "sampled_against_fixed": mixing,
         "three_ways": ways,
     }
-    arguments.output.write_text(json.dumps(report, indent=1) + "\n")
-    print(f"\nWritten to {arguments.output}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(report, indent=1) + "\n")
 
 
 if __name__ == "__main__":
