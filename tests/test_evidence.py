@@ -151,7 +151,7 @@ def climb(likelihood, **settings):
         "num_chains": 32,
         "progress_bar": False,
     }
-    return maximize_evidence(LINE, ALONG, **{**defaults, **settings})
+    return maximize_evidence(settings.pop("X", LINE), ALONG, **{**defaults, **settings})
 
 
 @pytest.mark.parametrize("likelihood", ["hinge", "normalized"])
@@ -171,6 +171,16 @@ def test_the_maximiser_of_the_brute_force_surface_is_found(likelihood):
     assert abs(np.log(found.lengthscale) - expected) < 4 * np.hypot(found.log_error[0], error)
     assert found.path.shape == found.gradients.shape == (160, 1)
     assert found.init_params["scores"].shape == (32, 8, 3)
+
+
+@pytest.mark.filterwarnings("ignore:the marginal likelihood still rises at a bound")
+def test_a_feature_that_says_nothing_gets_a_long_lengthscale():
+    noise = np.random.default_rng(3).permutation(LINE[:, 0])
+    both = np.column_stack([LINE[:, 0], noise])
+    found = climb("hinge", X=both, per_feature=True)
+    assert found.lengthscale.shape == (2,)
+    assert found.path.shape == (160, 2)
+    assert found.lengthscale[1] > 2 * found.lengthscale[0]
 
 
 def test_a_short_ascent_from_afar_says_that_it_has_not_converged():

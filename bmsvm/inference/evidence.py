@@ -59,7 +59,7 @@ SIGNIFICANT = 4.0
 """Standard errors at which a mean gradient is told from zero."""
 
 TOLERANCE = 0.2
-"""Standard error of the log of a parameter at which its maximiser counts as found."""
+"""How far the log of a parameter may drift within the averaged half, and twice its error."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class EvidenceMaximum:
     log_error: np.ndarray
     """Standard error of the logarithm of each parameter found, shape (d,)."""
     converged: bool
-    """Whether the gradient vanishes within its error, and the errors are small."""
+    """Whether the gradient vanishes within its error, and errors and drift are small."""
     init_params: dict[str, np.ndarray]
     """The last draw of each chain, for ``init_params`` of a run at the maximiser."""
 
@@ -350,55 +350,70 @@ def maximize_evidence(
             f"start must be a positive number, or one per feature, of which X has {rows.shape[1]}; "
             f"got {start!r}"
         )
-    function = gram_function(kernel, rows.astype(np.float64))
-
-    def of_logs(logs):
-        return function(unravel(jnp.exp(logs)))
-
-    with jax.enable_x64(True):
-        first = np.asarray(of_logs(jnp.asarray(log_theta)))
-    whole = prepare(
-        first,
-        y,
-        kernel="precomputed",
+    surface = _surface(
+        gram_function(kernel, rows.astype(np.float64)),
+        unravel,
+        log_theta,
+        also,
+        y=y,
         coupling=coupling,
         likelihood=likelihood,
         hyperparameters=hyperparameters,
     )
-    surface = _Surface(
-        whole,
+    limits = [log_bounds] * log_theta.size + [np.log(VARIANCE_BOUNDS)] * len(also)
+    low, high = np.stack(limits, axis=1)
+    at = np.concatenate([log_theta, np.zeros(len(also))])
+    half = num_steps // 2
+    keys = jax.random.split(rng_key, num_chains)
+    state = sampler.init(keys, num_warmup + half * sweeps, init_params, (surface.problem(at),), {})
+    state = _place(state, state.problem, surface.held(at))
+    program = functools.partial(run._advance, blocks=sampler.blocks, collect=run.COLLECTED)
+    for done in range(0, num_warmup, run.PIECE):
+        count = min(run.PIECE, num_warmup - done)
+        state, _ = program(state, jnp.asarray(count), jnp.asarray(1))
+
+    path, gradients = np.zeros((2, num_steps, at.size))
+    squares = np.zeros_like(at)
+    for step in (bar := tqdm(range(num_steps), desc="evidence", disable=not progress_bar)):
+        problem = surface.problem(at)
+        state = _place(state, problem, surface.held(at))
+        state, drawn = program(state, jnp.asarray(sweeps), jnp.asarray(1))
+        gradient = surface.gradient(at, _draws(drawn, sweeps, problem), problem)
+        path[step], gradients[step] = at, gradient
+        reach = step_size * min(1.0, num_steps / (4 * (step + 1))) ** DECAY
+        change, squares = _uphill(gradient, squares, step)
+        at = np.clip(at + reach * change, low, high)
+        bar.set_postfix_str(" ".join(f"{x:.3g}" for x in np.exp(at[:4])), refresh=False)
+    return _summary(path, gradients, half, low, high, also, unravel, state)
+
+
+def _surface(
+    gram: Callable[[Any], jax.Array],
+    unravel: Callable[[Any], Any],
+    log_theta: np.ndarray,
+    also: tuple[str, ...],
+    **model: Any,
+) -> _Surface:
+    """Compile the Gram matrix and its pull-back, and check the data at the starting values."""
+
+    def of_logs(logs):
+        return gram(unravel(jnp.exp(logs)))
+
+    with jax.enable_x64(True):
+        first = np.asarray(of_logs(jnp.asarray(log_theta)))
+    return _Surface(
+        prepare(first, kernel="precomputed", **model),
         jax.jit(of_logs),
         jax.jit(lambda logs, cotangent: jax.vjp(of_logs, logs)[1](cotangent)[0]),
         also,
     )
-    at = np.concatenate([log_theta, np.zeros(len(also))])
-    limits = [log_bounds] * log_theta.size + [np.log(VARIANCE_BOUNDS)] * len(also)
-    low, high = np.stack(limits, axis=1)
-    half = num_steps // 2
-    keys = jax.random.split(rng_key, num_chains)
-    state = sampler.init(keys, num_warmup + half * sweeps, init_params, (surface.problem(at),), {})
-    program = functools.partial(run._advance, blocks=sampler.blocks, collect=run.COLLECTED)
 
-    path, gradients = np.zeros((2, num_steps, at.size))
-    squares = np.zeros_like(at)
-    with tqdm(total=num_steps, desc="evidence", disable=not progress_bar) as bar:
-        state = _place(state, state.problem, surface.held(at))
-        for done in range(0, num_warmup, run.PIECE):
-            count = min(run.PIECE, num_warmup - done)
-            state, _ = program(state, jnp.asarray(count), jnp.asarray(1))
-        for step in range(num_steps):
-            problem = surface.problem(at)
-            state = _place(state, problem, surface.held(at))
-            state, drawn = program(state, jnp.asarray(sweeps), jnp.asarray(1))
-            gradient = surface.gradient(at, _draws(drawn, sweeps, problem), problem)
-            path[step], gradients[step] = at, gradient
-            squares = FORGET * squares + (1 - FORGET) * gradient**2
-            root = np.sqrt(squares / (1 - FORGET ** (step + 1))) + np.finfo(float).tiny
-            reach = step_size * min(1.0, num_steps / (4 * (step + 1))) ** DECAY
-            at = np.clip(at + reach * gradient / root, low, high)
-            bar.set_postfix_str(" ".join(f"{x:.3g}" for x in np.exp(at[:4])), refresh=False)
-            bar.update()
-    return _summary(path, gradients, half, low, high, also, unravel, state)
+
+def _uphill(gradient: np.ndarray, squares: np.ndarray, step: int) -> tuple[np.ndarray, np.ndarray]:
+    """Divide a gradient (d,) by the root of its mean square over recent steps; also return that."""
+    squares = FORGET * squares + (1 - FORGET) * gradient**2
+    root = np.sqrt(squares / (1 - FORGET ** (step + 1)))
+    return gradient / np.maximum(root, np.finfo(float).tiny), squares
 
 
 def _summary(
@@ -416,15 +431,16 @@ def _summary(
     log_error = _batch_error(path[half:])
     at_bound = ((found > high - 0.05) & (gradient > 0)) | ((found < low + 0.05) & (gradient < 0))
     still = np.abs(gradient) <= SIGNIFICANT * gradient_error
-    sure = log_error <= TOLERANCE
+    first, last = (part.mean(0) for part in np.array_split(path[half:], 2))
+    sure = (2 * log_error <= TOLERANCE) & (np.abs(last - first) <= TOLERANCE)
     converged = bool(np.all((still & sure) | at_bound))
     size = found.size - len(also)
     if not converged:
         warnings.warn(
             "the ascent of the marginal likelihood has not converged: mean gradient "
             f"{np.round(gradient, 3)} with error {np.round(gradient_error, 3)}, error of the log "
-            f"parameters {np.round(log_error, 3)}; use more num_steps, sweeps or num_chains, or "
-            "start where it ended",
+            f"parameters {np.round(log_error, 3)}, drift {np.round(last - first, 3)}; use more "
+            "num_steps, sweeps or num_chains, or start where it ended",
             stacklevel=3,
         )
     elif np.any(at_bound):
