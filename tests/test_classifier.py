@@ -117,7 +117,7 @@ def test_two_classes_have_one_decision():
 
 
 def test_predict_is_the_largest_probability_on_a_hundred_thousand_points():
-    quick = model(num_samples=10, num_chains=1).fit(X, Y)
+    quick = model(num_samples=20).fit(X, Y)
     points = np.random.default_rng(5).normal(size=(100_000, 2)) * [4.0, 200.0]
     probabilities = quick.predict_proba(points)
     np.testing.assert_array_equal(quick.predict(points), WORDS[probabilities.argmax(1)])
@@ -161,8 +161,9 @@ def test_posterior_predictive_is_ready_for_arviz(fitted):
     np.testing.assert_array_equal(draws["z"], again["z"])
 
 
-@pytest.mark.parametrize("likelihood", ["hinge", "probit"])
-@pytest.mark.parametrize("coupling", ["sum_to_zero", "independent"])
+@pytest.mark.parametrize(
+    ("likelihood", "coupling"), [("hinge", "independent"), ("probit", "sum_to_zero")]
+)
 def test_other_models_predict_too(likelihood, coupling):
     other = model(likelihood=likelihood, coupling=coupling, preset="gibbs").fit(X, Y)
     probabilities = other.predict_proba(X)
@@ -189,12 +190,11 @@ def test_a_precomputed_gram_matrix_is_the_representer_form():
 
 
 def test_callables_and_linear_kernels_predict():
-    new = X[:3]
-    own = model(kernel=lambda a, b: np.exp(-((a[:, None] - b[None]) ** 2).sum(-1) / 4.5))
-    named = model(lengthscale=1.5)
-    np.testing.assert_allclose(
-        own.fit(X, Y).predict_proba(new), named.fit(X, Y).predict_proba(new), atol=1e-3
-    )
+    new = X[:3] + 1
+    own = model(kernel=lambda a, b: np.exp(-((a[:, None] - b[None]) ** 2).sum(-1) / 4.5)).fit(X, Y)
+    expected = own.predict_proba(new)
+    own.kernel_ = "gaussian"  # of the lengthscale 1.5: the same
+    np.testing.assert_allclose(own.predict_proba(new), expected, atol=1e-6)
     assert model(kernel="linear").fit(X, Y).predict(new).shape == (3,)
     assert model(lengthscale=[1.0, 2.0]).fit(X, Y).predict(new).shape == (3,)
 
@@ -239,13 +239,6 @@ def test_weights_reach_the_model_and_classes_multiply_them():
     balanced = model(class_weight="balanced").fit(X, uneven).problem_.row_weights[:24]
     for word in WORDS:
         np.testing.assert_allclose(np.sum(balanced[uneven == word]), 8)
-
-
-def test_heavier_classes_are_predicted_more(fitted):
-    heavy = model(class_weight={"blue": 20.0}).fit(X, Y)
-    points = np.random.default_rng(6).normal(size=(300, 2)) * [4.0, 200.0]
-    mean = heavy.predict_proba(points)[:, 0].mean()
-    assert mean > fitted.predict_proba(points)[:, 0].mean() + 0.05
 
 
 # Chains ----------------------------------------------------------------------------------------

@@ -353,7 +353,8 @@ class BMSVMClassifier(ClassifierMixin, BaseEstimator):
         The likeliest class, the first of equals; with ``decision="paper"`` the class that is
         least probably excluded, eq. (20).
         """
-        return self.classes_[np.argmax(self._merit(X), axis=1)]
+        best = np.argmax(self._merit(X), axis=1)
+        return self.classes_[best]
 
     def predict_proba(self, X) -> np.ndarray:
         """Class probabilities, averaged over the posterior: shape (m, c)."""
