@@ -1,7 +1,7 @@
 """Bayesian multicategory support vector machines."""
 
 from bmsvm.estimators import BMSVMClassifier
-from bmsvm.inference import BMSVMGibbs, run_chains
+from bmsvm.inference import BMSVMGibbs, cross_validate, maximize_evidence, run_chains
 from bmsvm.models import PAPER, Hyperparameters, Problem, prepare
 
 __version__ = "0.1.0.dev0"
@@ -12,6 +12,8 @@ __all__ = [
     "BMSVMGibbs",
     "Hyperparameters",
     "Problem",
+    "cross_validate",
+    "maximize_evidence",
     "prepare",
     "run_chains",
 ]

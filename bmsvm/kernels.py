@@ -9,12 +9,13 @@ float64 on the host, whatever precision JAX is set to: the sampler divides by it
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.linalg
+import scipy.spatial.distance
 from jax.typing import ArrayLike
 from tinygp import kernels as tinygp_kernels
 from tinygp import transforms
@@ -27,10 +28,13 @@ __all__ = [
     "gaussian",
     "gram",
     "gram_of",
+    "inverse_root",
     "linear",
     "matern32",
     "matern52",
+    "median_distance",
     "polynomial",
+    "stationary",
 ]
 
 KernelFn = Callable[[jax.Array, jax.Array], jax.Array]
@@ -66,6 +70,12 @@ def _stationary(kernel_class: type, lengthscale: ArrayLike) -> KernelFn:
     unit = kernel_class(distance=tinygp_kernels.distance.L2Distance())
     # A NumPy array, so that it stays float64 whatever precision JAX is set to.
     return transforms.Linear(cast(jax.Array, 1.0 / scale), unit)
+
+
+def stationary(name: str, lengthscale: jax.Array) -> KernelFn:
+    """Named stationary kernel at a lengthscale, () or (p,), that may be traced by JAX."""
+    unit = STATIONARY[name](1.0)
+    return lambda X1, X2: unit(X1 / lengthscale, X2 / lengthscale)
 
 
 def gaussian(lengthscale: ArrayLike = 1.0) -> KernelFn:
@@ -165,6 +175,18 @@ def gram_of(kernel: KernelFn | str, rows: np.ndarray, lengthscale: ArrayLike = 1
     return gram(kernel, rows)
 
 
+def median_distance(rows: ArrayLike, limit: int = 2000) -> float:
+    """Median Euclidean distance between two different rows, of rows (n, p): a first lengthscale.
+
+    Pairs of equal rows do not count; 1 where there are no others. Of more than ``limit`` rows,
+    every so many are looked at.
+    """
+    matrix = np.asarray(rows, np.float64)
+    distances = scipy.spatial.distance.pdist(matrix[:: -(-len(matrix) // limit)])
+    apart = distances[distances > 0]
+    return float(np.median(apart)) if apart.size else 1.0
+
+
 class Factor(NamedTuple):
     """Truncated eigendecomposition ``K = U diag(lambda) U'`` of a Gram matrix.
 
@@ -176,6 +198,13 @@ class Factor(NamedTuple):
 
     basis: jax.Array
     eigenvalues: jax.Array
+
+
+def inverse_root(eigenvalues: Any) -> Any:
+    """``lambda^(-1/2)`` where lambda is positive, and zero elsewhere; of NumPy or JAX arrays."""
+    xp = np if isinstance(eigenvalues, np.ndarray) else jnp
+    positive = eigenvalues > 0
+    return xp.where(positive, 1 / xp.sqrt(xp.where(positive, eigenvalues, 1.0)), 0.0)
 
 
 def factorize(gram_matrix: ArrayLike, *, name: str = "kernel", complete: bool = False) -> Factor:

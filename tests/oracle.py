@@ -115,16 +115,19 @@ def all_blocks(likelihood: str) -> dict[str, Any]:
 
 
 def prior_draws(rng: np.random.Generator, size: int, problem: Problem) -> Position:
-    """Draw independent positions from the prior; every array leads with ``size``."""
+    """Draw independent positions from the prior; every array leads with ``size``.
+
+    The factor of the kernel may lead with ``size`` too.
+    """
     basis, eigenvalues = (np.asarray(part) for part in problem.factor)
     hyper, n, k = problem.hyper, problem.n_rows, problem.n_columns
     noise = 1 / rng.gamma(float(hyper.noise_shape) / 2, 2 / float(hyper.noise_rate), size)
     precision = rng.gamma(float(hyper.precision_shape) / 2, 2 / float(hyper.precision_rate), size)
     sigma = np.sqrt(noise)[:, None]
     intercept = sigma * rng.normal(size=(size, k)) / np.sqrt(float(hyper.intercept_precision))
-    weights = rng.normal(size=(size, len(eigenvalues), k)) * (eigenvalues > 0)[:, None]
+    weights = rng.normal(size=(size, eigenvalues.shape[-1], k)) * (eigenvalues > 0)[..., None]
     weights *= (sigma / np.sqrt(precision)[:, None])[:, None]
-    functions = intercept[:, None] + (basis * np.sqrt(eigenvalues)) @ weights
+    functions = intercept[:, None] + (basis * np.sqrt(eigenvalues)[..., None, :]) @ weights
     columns = functions + sigma[:, None] * rng.normal(size=(size, n, k))
     if problem.coupling == "independent":  # a column does not observe the rows of its class
         columns[:, np.asarray(problem.labels)[:, None] == np.arange(k)] = 0.0
@@ -147,7 +150,9 @@ def likelihood_of(columns: np.ndarray, problem: Problem) -> np.ndarray:
     own = excess[:, rows, labels]
     if problem.likelihood == "hinge":
         return np.exp(weights * (own - excess.sum(-1))).prod(-1)
-    return ((np.exp(own) / np.exp(excess).sum(-1)) ** weights).prod(-1)
+    largest = excess.max(-1)
+    shares = np.exp(own - largest) / np.exp(excess - largest[..., None]).sum(-1)
+    return (shares**weights).prod(-1)
 
 
 @functools.cache

@@ -478,30 +478,6 @@ def test_lengthscales_compare_as_dense_normals_do(
     )
 
 
-@pytest.mark.parametrize("coupling", COUPLINGS)
-def test_the_kernel_is_drawn_from_its_posterior_on_a_grid(coupling: str) -> None:
-    """Frequencies of 20,000 draws; false alarm below 1e-6 (five standard errors, three bins)."""
-    cases = [make(3, coupling, "gaussian", lengthscale=theta) for theta in (0.7, 1.5, 4.0)]
-    truth = cases[1]
-    rng = np.random.default_rng(3)
-    observed = np.asarray(truth.problem.design.mask).T
-    columns = jnp.asarray(rng.normal(size=(truth.problem.n_rows, truth.problem.n_columns)))
-    here = Position(
-        columns * observed, jnp.zeros(truth.problem.n_columns), None, jnp.array(1.0), jnp.array(2.0)
-    )
-    weights = np.log([0.5, 0.3, 0.2])
-    conditional = conditionals.kernel_collapsed(
-        here.columns, here.precision, here.noise_variance, [c.problem for c in cases], weights
-    )
-    dense = np.array([dense_log_density(case, here) for case in cases]) + weights
-    expected = scipy.special.softmax(dense)
-    np.testing.assert_allclose(np.exp(conditional.log_prob(jnp.arange(3))), expected, rtol=1e-8)
-    draws = conditional.sample(jax.random.key(0), (20_000,))
-    frequency = np.bincount(draws, minlength=3) / 20_000
-    error = np.sqrt(expected * (1 - expected) / 20_000)
-    assert np.all(np.abs(frequency - expected) < 5 * error + 1e-12)
-
-
 @pytest.mark.parametrize("noise_variance", [1e-160, 1e-8, 1.0, 1e160])
 def test_the_prior_of_the_noise_is_right_at_its_extremes(noise_variance: float) -> None:
     prior = noise_prior(make(3, "sum_to_zero", "gaussian").problem)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple, cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -24,8 +24,13 @@ from bmsvm.models.hierarchy import (
     scores_of,
 )
 from bmsvm.models.hyperparameters import PAPER, Hyperparameters
+from bmsvm.models.kernel_parameters import BOUNDS, EVERY
 from bmsvm.models.numpyro_model import observation_model
 from bmsvm.models.problem import Problem, prepare
+
+if TYPE_CHECKING:
+    from bmsvm.inference.cross_validation import CrossValidation
+    from bmsvm.inference.evidence import EvidenceMaximum
 
 __all__ = ["BMSVMGibbs", "BMSVMState", "sweep"]
 
@@ -95,8 +100,19 @@ class BMSVMGibbs(MCMCKernel):
 
     Parameters
     ----------
-    kernel, lengthscale, lengthscale_prior, lengthscale_grid, coupling, likelihood, hyperparameters
+    kernel, coupling, likelihood, hyperparameters
         The model; see :func:`bmsvm.models.prepare`.
+    lengthscale
+        theta: a positive number, or one per feature; ``"sample"``, to make it a parameter; or a way
+        to set it from the data when they are prepared, ``"marginal-likelihood"``
+        (:func:`bmsvm.maximize_evidence`) or ``"cv"`` (:func:`bmsvm.cross_validate`). What these
+        found is then in the attribute ``lengthscale_selection``.
+    lengthscale_prior, lengthscale_bounds, lengthscale_grid, per_feature
+        How a sampled lengthscale is sampled; see :func:`bmsvm.models.prepare`.
+    lengthscale_options
+        Further arguments of the last two ways, such as ``grid`` and ``folds``, and their ``seed``.
+    kernel_prior, propose_every
+        How other parameters of the kernel are sampled; see :func:`bmsvm.models.prepare`.
     preset
         ``"default"``, ``"gibbs"`` or ``"paper"``: see :mod:`bmsvm.inference.presets`.
     blocks
@@ -121,11 +137,16 @@ class BMSVMGibbs(MCMCKernel):
 
     def __init__(
         self,
-        kernel: KernelFn | str = "gaussian",
+        kernel: KernelFn | str | Callable[[Any], KernelFn] = "gaussian",
         *,
-        lengthscale: ArrayLike | Literal["sample"] = 1.0,
+        lengthscale: ArrayLike | Literal["sample", "marginal-likelihood", "cv"] = 1.0,
         lengthscale_prior: str = "uniform",
-        lengthscale_grid: ArrayLike | None = None,
+        lengthscale_bounds: tuple[float, float] = BOUNDS,
+        lengthscale_grid: ArrayLike | Literal["off"] | None = None,
+        lengthscale_options: Mapping[str, Any] | None = None,
+        per_feature: bool = False,
+        kernel_prior: Any = None,
+        propose_every: int = EVERY,
         coupling: str = "sum_to_zero",
         likelihood: str = "hinge",
         hyperparameters: Hyperparameters = PAPER,
@@ -136,20 +157,32 @@ class BMSVMGibbs(MCMCKernel):
             "kernel": kernel,
             "lengthscale": lengthscale,
             "lengthscale_prior": lengthscale_prior,
+            "lengthscale_bounds": lengthscale_bounds,
             "lengthscale_grid": lengthscale_grid,
+            "per_feature": per_feature,
+            "kernel_prior": kernel_prior,
+            "propose_every": propose_every,
             "coupling": coupling,
             "likelihood": likelihood,
             "hyperparameters": hyperparameters,
         }
+        self._selection_options = lengthscale_options
+        self.lengthscale_selection: EvidenceMaximum | CrossValidation | None = None
         self._preset = preset if blocks is None else None
         self.blocks = self._preset_blocks() if blocks is None else tuple(blocks)
         self._prepared: tuple[tuple[Any, ...], Problem] | None = None
         self._sample_fn: Callable | None = None  # MCMC asks it whether init has been called
 
+    @property
+    def _samples_kernel(self) -> bool:
+        """Whether theta is a parameter, of any kind."""
+        named = self._settings["lengthscale"]
+        sampled = isinstance(named, str) and named == "sample"
+        return sampled or self._settings["kernel_prior"] is not None
+
     def _preset_blocks(self) -> tuple[Block, ...]:
-        sampled = isinstance(self._settings["lengthscale"], str)
         return preset_blocks(
-            cast(str, self._preset), self._settings["likelihood"], lengthscale=sampled
+            cast(str, self._preset), self._settings["likelihood"], lengthscale=self._samples_kernel
         )
 
     @property
@@ -172,8 +205,7 @@ class BMSVMGibbs(MCMCKernel):
                     f"likelihood must be that of the problem, {X.likelihood!r}, for the preset to "
                     f"choose its blocks by; got {expected!r}"
                 )
-            sampled = isinstance(self._settings["lengthscale"], str)
-            if self._preset is not None and (X.grid is not None) != sampled:
+            if self._preset is not None and X.samples_kernel != self._samples_kernel:
                 raise ValueError(
                     'lengthscale must be "sample" for a problem prepared with that, and a number '
                     f"otherwise; got {self._settings['lengthscale']!r}"
@@ -186,11 +218,33 @@ class BMSVMGibbs(MCMCKernel):
             # Parallel chains and ArviZ call this while tracing; the data are concrete all the same.
             with jax.ensure_compile_time_eval():
                 problem = prepare(
-                    X, y, row_weights=row_weights, spare_rows=spare_rows, **self._settings
+                    X, y, row_weights=row_weights, spare_rows=spare_rows, **self._resolved(X, y)
                 )
             copies = tuple(None if part is None else np.array(part) for part in data)
             cached = self._prepared = (copies, problem)
         return cached[1]
+
+    def _resolved(self, X: ArrayLike, y: ArrayLike) -> dict[str, Any]:
+        """Return the settings, with a lengthscale that is to be set from the data set."""
+        method = self._settings["lengthscale"]
+        if not isinstance(method, str) or method == "sample":
+            return self._settings
+        from bmsvm.inference.select import SELECTIONS, select_lengthscale  # which use this module
+
+        if method not in SELECTIONS:
+            raise ValueError(
+                "lengthscale must be a positive number, one positive number per feature, "
+                f'"sample", "marginal-likelihood" or "cv"; got {method!r}'
+            )
+        model = {
+            name: self._settings[name]
+            for name in ("kernel", "coupling", "likelihood", "hyperparameters")
+        }
+        found = select_lengthscale(method, X, y, options=self._selection_options, **model)
+        self.lengthscale_selection = found
+        if getattr(found, "interrupted", False):
+            raise KeyboardInterrupt("interrupted while the lengthscale was chosen")
+        return {**self._settings, "lengthscale": found.lengthscale}
 
     def init(self, rng_key, num_warmup, init_params, model_args, model_kwargs):
         """Start at the scores of section 5, with sigma2 and tau drawn from their priors.
@@ -220,7 +274,7 @@ class BMSVMGibbs(MCMCKernel):
                 ),
                 noise_variance=given.get("noise_variance", noise),
                 precision=given.get("precision", precision),
-                kernel=None if problem.grid is None else jnp.asarray(problem.grid.values.size // 2),
+                kernel=problem.first_kernel(),
             )
             memory = tuple(
                 block.init(position, problem.at(position.kernel)) for block in self.blocks
@@ -248,7 +302,7 @@ class BMSVMGibbs(MCMCKernel):
             text = (
                 f"{jnp.mean(state.num_steps):.0f} steps of {jnp.mean(state.step_size):.2g}, {text}"
             )
-        if state.problem.grid is not None:
+        if state.problem.samples_kernel:
             text = f"{text}, theta {jnp.mean(state.lengthscale_accept_prob):.2f}"
         return text
 
@@ -294,11 +348,8 @@ def sweep(state: BMSVMState, blocks: Sequence[Block]) -> BMSVMState:
 
 def _state(i, position, memory, info, problem, n_warmup, key) -> BMSVMState:
     def sites(position):
-        theta = (
-            {} if problem.grid is None else {"lengthscale": problem.grid.values[position.kernel]}
-        )
         return {
-            **theta,
+            **problem.kernel_values(position.kernel),
             "noise_variance": position.noise_variance,
             "precision": position.precision,
             "intercept": class_vector(position.intercept, problem.coupling),

@@ -15,13 +15,24 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from bmsvm.kernels import STATIONARY, Factor, KernelFn, gram
+from bmsvm.kernels import STATIONARY, Factor, KernelFn, gram, inverse_root
 from bmsvm.models import likelihoods
 from bmsvm.models.conditionals import intercept_collapsed, project, weights_full
 from bmsvm.models.couplings import class_vector, to_columns
-from bmsvm.models.problem import KernelGrid, Problem
+from bmsvm.models.kernel_parameters import (
+    KernelFamily,
+    KernelGrid,
+    KernelPoint,
+    constrained,
+    unconstrained,
+)
+from bmsvm.models.problem import Problem
 
 __all__ = ["Features", "class_probabilities", "features_at", "features_on_grid", "functions_at"]
+
+
+PART = 256
+"""New rows whose own variances are read off one Gram matrix."""
 
 
 class Features(NamedTuple):
@@ -43,11 +54,10 @@ def features_at(
     """Features of new rows (m, p) under a kernel callable, given the training rows (n, p)."""
     rows, training_rows = np.asarray(rows), np.asarray(training_rows)
     eigenvalues = np.asarray(factor.eigenvalues, np.float64)
-    positive = eigenvalues > 0
-    inverse_root = np.where(positive, 1 / np.sqrt(np.where(positive, eigenvalues, 1.0)), 0.0)
     cross = gram(kernel, rows, training_rows)
-    inside = cross @ np.asarray(factor.basis, np.float64) * inverse_root
-    own = np.array([gram(kernel, row[None])[0, 0] for row in rows])
+    inside = cross @ np.asarray(factor.basis, np.float64) * inverse_root(eigenvalues)
+    parts = np.array_split(rows, -(-len(rows) // PART)) if len(rows) else []
+    own = np.concatenate([np.zeros(0), *(np.diag(gram(kernel, part)) for part in parts)])
     remainder = np.maximum(own - np.sum(inside**2, axis=1), 0.0)
     return Features(jnp.asarray(inside), jnp.asarray(remainder))
 
@@ -63,8 +73,17 @@ def features_on_grid(
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *each)
 
 
+def _features_off_grid(rows: jax.Array, point: KernelPoint, family: KernelFamily) -> Features:
+    """Features of new rows (m, p) at a point off the grid, inside a compiled program."""
+    kernel = family.build(constrained(point.parameters, family))
+    basis, eigenvalues = point.factor
+    inside = kernel(rows, family.rows) @ basis[: len(family.rows)] * inverse_root(eigenvalues)
+    own = jax.vmap(lambda row: kernel(row[None], row[None])[0, 0])(rows)
+    return Features(inside, jnp.maximum(own - jnp.sum(inside**2, axis=1), 0.0))
+
+
 def functions_at(
-    key: jax.Array, draws: dict[str, jax.Array], features: Features, problem: Problem
+    key: jax.Array, draws: dict[str, jax.Array], features: Features | jax.Array, problem: Problem
 ) -> jax.Array:
     """Draw the column functions at new rows, one draw for each posterior draw.
 
@@ -74,10 +93,12 @@ def functions_at(
         Random key.
     draws
         Samples of BMSVMGibbs or of NUTS on the same model, flat over chains: ``scores``
-        (s, n, c), ``noise_variance`` (s,), ``precision`` (s,), and ``lengthscale`` (s,) where that
-        was sampled.
+        (s, n, c), ``noise_variance`` (s,), ``precision`` (s,), and ``lengthscale`` (s,) or the
+        kernel's other parameters where they were sampled.
     features
-        The new rows: from :func:`features_at`, or :func:`features_on_grid` where theta was sampled.
+        The new rows: from :func:`features_at`, or :func:`features_on_grid` where theta was sampled
+        on a grid; or the rows themselves, (m, p), where it was sampled off it, which costs a
+        factorisation for each draw.
     problem
         The prepared training data.
 
@@ -87,13 +108,19 @@ def functions_at(
         Column functions, shape (s, m, k); :func:`bmsvm.models.couplings.class_vector` turns
         them into class functions.
     """
-    grid = problem.grid
+    grid, family = problem.grid, problem.family
+
+    def at(theta):
+        if family is not None:
+            point = problem.kernel_point(theta)
+            return problem.at(point), _features_off_grid(jnp.asarray(features), point, family)
+        if grid is not None:
+            return problem.at(theta), jax.tree.map(lambda leaf: leaf[theta], features)
+        return problem, features
 
     def one(inputs):
-        key, scores, noise_variance, precision, kernel = inputs
-        here, there = problem, features
-        if grid is not None:
-            here, there = problem.at(kernel), jax.tree.map(lambda leaf: leaf[kernel], features)
+        key, scores, noise_variance, precision, theta = inputs
+        here, there = at(theta)
         key_intercept, key_weights, key_remainder = jax.random.split(key, 3)
         columns = to_columns(scores, problem.labels, problem.coupling)
         projection = project(columns, here)
@@ -109,16 +136,18 @@ def functions_at(
         return intercept + there.inside @ weights + spread * noise
 
     keys = jax.random.split(key, draws["precision"].shape[0])
-    kernel = jnp.zeros(keys.shape, int)
-    if grid is not None:
+    theta = None
+    if family is not None:
+        theta = unconstrained({name: jnp.asarray(value) for name, value in draws.items()}, family)
+    elif grid is not None:
         distance = jnp.log(draws["lengthscale"])[:, None] - jnp.log(grid.values)
-        kernel = jnp.argmin(jnp.abs(distance), axis=1)
-    inputs = (keys, draws["scores"], draws["noise_variance"], draws["precision"], kernel)
+        theta = jnp.argmin(jnp.abs(distance), axis=1)
+    inputs = (keys, draws["scores"], draws["noise_variance"], draws["precision"], theta)
     return jax.lax.map(one, inputs)
 
 
 def class_probabilities(
-    key: jax.Array, draws: dict[str, jax.Array], features: Features, problem: Problem
+    key: jax.Array, draws: dict[str, jax.Array], features: Features | jax.Array, problem: Problem
 ) -> jax.Array:
     """Class probabilities at new rows, for each posterior draw.
 

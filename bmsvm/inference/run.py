@@ -34,7 +34,6 @@ COLLECTED = ("scores", "noise_variance", "precision", "intercept")
 
 FIELDS = (
     *COLLECTED,
-    "lengthscale",
     "weights",
     "accept_prob",
     "step_size",
@@ -171,9 +170,9 @@ def run_chains(
         Sweeps for each draw.
     collect
         Sites to keep: of ``scores`` (n, c), ``noise_variance``, ``precision``, ``intercept`` (c,),
-        ``lengthscale`` where that is sampled, ``weights`` (r, k), ``accept_prob``, ``step_size``,
-        ``num_steps``, ``lengthscale_accept_prob``. Default: the first four, and the lengthscale
-        where it is sampled.
+        ``lengthscale`` or the kernel's other parameters where they are sampled, ``weights``
+        (r, k), ``accept_prob``, ``step_size``, ``num_steps``, ``lengthscale_accept_prob``.
+        Default: the first four, and the kernel's parameters where they are sampled.
     init_params
         Where chains start, each value with a leading axis of chains; see
         :meth:`BMSVMGibbs.init`.
@@ -185,15 +184,14 @@ def run_chains(
     check_count("num_chains", num_chains)
     check_count("thinning", thinning)
     problem = sampler.prepare(X) if y is None else sampler.prepare(X, y)
-    if collect is None:
-        collect = COLLECTED if problem.grid is None else (*COLLECTED, "lengthscale")
-    collect = tuple(dict.fromkeys(collect))
+    theta = tuple(jax.eval_shape(lambda: problem.kernel_values(problem.first_kernel())))
+    collect = tuple(dict.fromkeys((*COLLECTED, *theta) if collect is None else collect))
     if not collect:
-        raise ValueError(f"collect must name a site, of {', '.join(FIELDS)}; got none")
-    for name in collect:
-        check_choice("collect", name, FIELDS)
-    if "lengthscale" in collect and problem.grid is None:
+        raise ValueError(f"collect must name a site, of {', '.join((*FIELDS, *theta))}; got none")
+    if "lengthscale" in collect and "lengthscale" not in theta:
         raise ValueError('collect names "lengthscale", which is fixed: pass lengthscale="sample"')
+    for name in collect:
+        check_choice("collect", name, (*FIELDS, *theta))
     keys = jax.random.split(rng_key, num_chains)
     state = sampler.init(keys, num_warmup, init_params, (problem,), {})
     state, _, interrupted = _draw(

@@ -14,7 +14,6 @@ and the collapsed precision, are spelled out.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
@@ -29,7 +28,6 @@ __all__ = [
     "Projection",
     "class_functions",
     "intercept_collapsed",
-    "kernel_collapsed",
     "log_density_columns",
     "log_density_columns_collapsed",
     "log_density_precision_collapsed",
@@ -165,36 +163,6 @@ def log_density_columns_collapsed(
     hyper = problem.hyper
     shape = (hyper.noise_shape + problem.n_scores) / 2
     return -0.5 * log_det - shape * jnp.log((hyper.noise_rate + quadratic) / 2)
-
-
-def kernel_collapsed(
-    columns: jax.Array,
-    precision: jax.Array,
-    noise_variance: jax.Array,
-    problems: Sequence[Problem],
-    log_prior: jax.Array | float = 0.0,
-) -> dist.Distribution:
-    """``theta | T, sigma2, tau`` with b and B integrated out, on a grid of values of theta.
-
-    Parameters
-    ----------
-    columns
-        T, shape (n, k).
-    problems
-        The same data prepared under each of G kernels, such as G lengthscales.
-    log_prior
-        Log prior weight of each, shape (G,), up to a constant.
-
-    Returns
-    -------
-    numpyro.distributions.Distribution
-        Categorical over the G indices.
-    """
-    logits = [
-        log_density_columns(project(columns, problem), precision, noise_variance, problem)
-        for problem in problems
-    ]
-    return dist.Categorical(logits=jnp.stack(logits) + log_prior)
 
 
 def log_density_precision_collapsed(

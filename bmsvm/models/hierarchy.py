@@ -23,9 +23,10 @@ import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
 
+from bmsvm.kernels import inverse_root
 from bmsvm.models.couplings import class_vector, to_scores
 from bmsvm.models.likelihoods import LIKELIHOODS, weigh
-from bmsvm.models.problem import Problem
+from bmsvm.models.problem import Kernel, Problem
 
 __all__ = [
     "Position",
@@ -36,7 +37,9 @@ __all__ = [
     "log_prior",
     "noise_prior",
     "precision_prior",
+    "representer",
     "scores_of",
+    "weights_of_representer",
 ]
 
 
@@ -54,7 +57,7 @@ class Position(NamedTuple):
     precision
         tau, scalar.
     kernel
-        Number of the value of theta in the problem's grid, scalar; None where theta is fixed.
+        theta: its number in the problem's grid, scalar, or a point off it; None where it is fixed.
     """
 
     columns: jax.Array
@@ -62,7 +65,7 @@ class Position(NamedTuple):
     weights: jax.Array
     noise_variance: jax.Array
     precision: jax.Array
-    kernel: jax.Array | None = None
+    kernel: Kernel = None
 
 
 class _InverseGamma(dist.InverseGamma):
@@ -96,15 +99,24 @@ def latent(intercept: jax.Array, weights: jax.Array, problem: Problem) -> jax.Ar
     return intercept + basis @ (jnp.sqrt(eigenvalues)[:, None] * weights)
 
 
-def coefficients(weights: jax.Array, problem: Problem) -> jax.Array:
-    """Representer coefficients W = B H of eq. (5), shape (n, c), from weights v, shape (r, k).
-
-    Both couplings: B = K^+ Phi v, then the columns are turned into classes.
-    """
+def representer(weights: jax.Array, problem: Problem) -> jax.Array:
+    """Representer coefficients B = K^+ Phi v, shape (n, k), from weights v, shape (r, k)."""
     basis, eigenvalues = problem.factor
-    positive = eigenvalues > 0
-    inverse_root = jnp.where(positive, jax.lax.rsqrt(jnp.where(positive, eigenvalues, 1.0)), 0.0)
-    return class_vector(basis @ (inverse_root[:, None] * weights), problem.coupling)
+    return basis @ (inverse_root(eigenvalues)[:, None] * weights)
+
+
+def weights_of_representer(coefficients: jax.Array, problem: Problem) -> jax.Array:
+    """Weights v = Phi'B, shape (r, k), of coefficients B, shape (n, k)."""
+    basis, eigenvalues = problem.factor
+    return jnp.sqrt(eigenvalues)[:, None] * (basis.T @ coefficients)
+
+
+def coefficients(weights: jax.Array, problem: Problem) -> jax.Array:
+    """Coefficients W = B H of eq. (5), shape (n, c), from weights v, shape (r, k).
+
+    Both couplings: :func:`representer`, then the columns are turned into classes.
+    """
+    return class_vector(representer(weights, problem), problem.coupling)
 
 
 def log_likelihood(

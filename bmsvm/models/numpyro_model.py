@@ -7,7 +7,7 @@ sees a whitened density; what a user wants to read are deterministic sites.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +17,7 @@ from numpyro.distributions import constraints
 
 from bmsvm.models.couplings import class_vector
 from bmsvm.models.hierarchy import latent, noise_prior, precision_prior, scores_of
+from bmsvm.models.kernel_parameters import KernelFamily, family_gram, named_parameters
 from bmsvm.models.likelihoods import LIKELIHOODS, class_probabilities, weigh
 from bmsvm.models.problem import Problem
 from bmsvm.models.whitening import White, colour, white_shapes
@@ -73,13 +74,30 @@ class Labels(dist.Distribution):
         return jax.random.categorical(key, logits, shape=(*sample_shape, *self.batch_shape))
 
 
+def _sample_parameters(family: KernelFamily) -> Any:
+    """Kernel parameters as sites, each named by its path in the pytree."""
+    is_prior = lambda leaf: isinstance(leaf, dist.Distribution)  # noqa: E731
+    named = named_parameters(family.prior, is_leaf=is_prior)
+    drawn = [numpyro.sample(name, prior) for name, prior in named.items()]
+    return jax.tree.unflatten(jax.tree.structure(family.prior, is_leaf=is_prior), drawn)
+
+
+def _cholesky_factors(parameters: Any, precision: jax.Array, problem: Problem) -> jax.Array:
+    """Lower L with LL' = I + K/tau over the rows each group observes, shape (g, n, n)."""
+    family = cast(KernelFamily, problem.family)
+    observed = problem.design.mask
+    seen = observed[:, :, None] * observed[:, None, :] * family_gram(parameters, family)
+    return jnp.linalg.cholesky(jnp.eye(problem.n_rows) + seen / precision)
+
+
 def hierarchical_model(
     problem: Problem, *, integrate_weights: bool = True, observed: bool = True
 ) -> None:
     """Run the model of section 3 as a NumPyro program.
 
     Sites: ``noise_variance``, ``precision``, whitened Gaussians, the deterministic ``intercept``
-    (class) and ``scores`` (row, class), and the observed ``y`` (row).
+    (class) and ``scores`` (row, class), and the observed ``y`` (row); where the kernel's
+    parameters are sampled off a grid, these too, with a Cholesky factor for each of their values.
 
     Parameters
     ----------
@@ -102,8 +120,18 @@ def hierarchical_model(
     def white(name, *shape):
         return numpyro.sample(name, dist.Normal().expand(shape).to_event(len(shape)))
 
+    if problem.grid is not None or (problem.family is not None and not integrate_weights):
+        raise ValueError(
+            "a NumPyro model with the kernel's parameters needs data prepared with "
+            'lengthscale_grid="off", and integrate_weights=True'
+        )
     intercept = scale * white("white_intercept", k) / jnp.sqrt(problem.hyper.intercept_precision)
-    if integrate_weights:
+    if problem.family is not None:
+        factors = _cholesky_factors(_sample_parameters(problem.family), precision, problem)
+        noise = white("white_noise", n, k).reshape(n, factors.shape[0], -1)
+        columns = jnp.einsum("gnm,mgj->ngj", factors, noise).reshape(n, k)
+        columns = intercept + scale * columns
+    elif integrate_weights:
         inside, outside = white_shapes(problem)
         coordinates = White(
             white("white_inside", *inside),

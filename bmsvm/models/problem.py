@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Literal, NamedTuple, cast
+from typing import Any, Literal, cast
 
 import jax
 import jax.numpy as jnp
@@ -16,50 +17,33 @@ from bmsvm._validation import check_choice, check_count, check_row_weights, chec
 from bmsvm.kernels import Factor, KernelFn
 from bmsvm.models.couplings import COUPLINGS, n_columns
 from bmsvm.models.hyperparameters import PAPER, Hyperparameters
+from bmsvm.models.kernel_parameters import (
+    BOUNDS,
+    EVERY,
+    GRID_SIZES,
+    LENGTHSCALE_PRIORS,
+    Design,
+    KernelFamily,
+    KernelGrid,
+    KernelPoint,
+    check_grid_fits,
+    constrained,
+    family_factor,
+    kernel_family,
+    lengthscale_family,
+    make_grid,
+    masked_design,
+    named_parameters,
+    room_for_grid,
+    stacked_grid,
+)
 from bmsvm.models.likelihoods import LIKELIHOODS
 
-__all__ = ["Design", "KernelGrid", "Problem", "prepare"]
+__all__ = ["Problem", "prepare"]
 
 
-class Design(NamedTuple):
-    """The regressions behind the columns, one per group of columns with the same rows.
-
-    ``sum_to_zero`` has one group of c - 1 columns, ``independent`` c groups of one column. The
-    masked design of a group is ``Phi_g = U_g diag(sqrt(lambda_g)) W_g'``.
-
-    basis
-        U, shape (g, n, r), zero on rows the group does not observe.
-    eigenvalues
-        lambda, shape (g, r), of Phi_g Phi_g'.
-    rotation
-        W, shape (g, r, r), or None where it is the identity.
-    mask
-        1 where the group observes the row, shape (g, n).
-    """
-
-    basis: jax.Array
-    eigenvalues: jax.Array
-    rotation: jax.Array | None
-    mask: jax.Array
-
-
-class KernelGrid(NamedTuple):
-    """Values of the kernel parameter theta, each with the Gram matrix factored once.
-
-    values
-        theta, shape (G,), increasing.
-    log_prior
-        Log prior weight of each, shape (G,), up to a constant.
-    factors
-        The factors, with a leading axis of G.
-    masked
-        The designs of the ``independent`` coupling, with a leading axis of G.
-    """
-
-    values: jax.Array
-    log_prior: jax.Array
-    factors: Factor
-    masked: Design | None
+Kernel = jax.Array | KernelPoint | None
+"""A value of theta: its number in the grid, a point off it, or None where theta is fixed."""
 
 
 @jax.tree_util.register_dataclass
@@ -78,18 +62,49 @@ class Problem:
     coupling: str = field(metadata={"static": True})
     likelihood: str = field(metadata={"static": True})
     grid: KernelGrid | None = None
-    """Where theta is sampled: its values. ``factor`` and ``masked`` are then those of one value."""
+    """Where theta is sampled on a grid. ``factor`` and ``masked`` are then those of one value."""
+    family: KernelFamily | None = None
+    """Where theta is sampled off a grid; as above."""
     row_weights: jax.Array | None = None
     """Weight of each row's log likelihood, shape (n,); None where all are one."""
 
-    def at(self, kernel: jax.Array | None) -> Problem:
-        """Return the problem at value number ``kernel`` of theta; itself where theta is fixed."""
-        if self.grid is None or kernel is None:
+    @property
+    def samples_kernel(self) -> bool:
+        """Whether theta is a parameter."""
+        return self.grid is not None or self.family is not None
+
+    def at(self, kernel: Kernel) -> Problem:
+        """Return the problem at a value of theta; itself where theta is fixed."""
+        if kernel is None:
             return self
-        factor, masked = jax.tree.map(
-            lambda leaf: leaf[kernel], (self.grid.factors, self.grid.masked)
-        )
+        if isinstance(kernel, KernelPoint):
+            return replace(self, factor=kernel.factor, masked=kernel.masked)
+        grid = cast(KernelGrid, self.grid)
+        factor, masked = jax.tree.map(lambda leaf: leaf[kernel], (grid.factors, grid.masked))
         return replace(self, factor=factor, masked=masked)
+
+    def kernel_point(self, parameters: Any) -> KernelPoint:
+        """Factor the Gram matrix at unconstrained parameters off the grid."""
+        factor = family_factor(parameters, cast(KernelFamily, self.family))
+        masked = None
+        if self.coupling == "independent":
+            masked = masked_design(factor, self.labels, self.n_classes)
+        return KernelPoint(parameters, factor, masked)
+
+    def first_kernel(self) -> Kernel:
+        """Value of theta at which chains begin."""
+        if self.family is not None:
+            return KernelPoint(self.family.start, self.factor, self.masked)
+        return None if self.grid is None else self.grid.start
+
+    def kernel_values(self, kernel: Kernel) -> dict[str, jax.Array]:
+        """Theta by name: ``lengthscale``, or a family's parameters; empty where it is fixed."""
+        if self.grid is not None:
+            return {"lengthscale": self.grid.values[kernel]}
+        if self.family is not None:
+            parameters = cast(KernelPoint, kernel).parameters
+            return named_parameters(constrained(parameters, self.family))
+        return {}
 
     @property
     def n_rows(self) -> int:
@@ -139,72 +154,63 @@ def _with_spare_rows(factor: Factor, count: int) -> Factor:
     return Factor(cast(jax.Array, wider), cast(jax.Array, np.pad(eigenvalues, (0, count))))
 
 
-def _masked_design(factor: Factor, labels: np.ndarray, n_classes: int) -> Design:
-    """Factor the rows each column observes: column j never sees a row of class j, eq. (14)."""
-    basis, eigenvalues = factor
-    mask = (labels[None, :] != np.arange(n_classes)[:, None]).astype(float)
-    design = basis * np.sqrt(eigenvalues)
-    # Phi is n x r with r <= n, so the thin SVD of each masked design gives r columns.
-    u, d, wt = np.linalg.svd(mask[:, :, None] * design, full_matrices=False)
-    tolerance = d[:, :1] * max(design.shape) * np.finfo(float).eps
-    d = np.where(d > tolerance, d, 0.0)
-    parts = np.where(d[:, None, :] > 0, u, 0.0), d**2, np.swapaxes(wt, 1, 2), mask
-    return Design(*(cast(jax.Array, part) for part in parts))
-
-
-LENGTHSCALE_BOUNDS = (0.1, 200.0)
-"""Support of theta's prior, section 5."""
-
-GRID_SIZE = 64
-GRID_BYTES = 2**31
-"""The most that the factors of a grid may take."""
-
-LENGTHSCALE_PRIORS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
-    "uniform": np.log,  # a cell of a log grid is as wide as its value
-    "log-uniform": np.zeros_like,
-}
-"""Log prior weight of the values of a log grid."""
-
-
-def _lengthscale_grid(
-    values: ArrayLike | None, prior: str, rows: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Values of theta, shape (G,), and their log prior weights."""
-    check_choice("lengthscale_prior", prior, LENGTHSCALE_PRIORS)
-    if values is None:
-        grid = np.geomspace(*LENGTHSCALE_BOUNDS, GRID_SIZE)
-    else:
-        grid = np.asarray(values)
-        numbers = grid.ndim == 1 and grid.size >= 2 and grid.dtype.kind in "fiu"
-        if not numbers or not np.all(np.isfinite(grid) & (grid > 0)) or np.any(np.diff(grid) <= 0):
-            raise ValueError(
-                "lengthscale_grid must be two or more positive numbers, increasing, evenly spaced "
-                f"on a log scale such as numpy.geomspace(0.1, 200, 64); got {values!r}"
-            )
-        grid = grid.astype(np.float64)
-        steps = np.diff(np.log(grid))
-        if steps.max() > 1.001 * steps.min():
-            raise ValueError(
-                "lengthscale_grid must be evenly spaced on a log scale, as numpy.geomspace makes "
-                f"it; its ratios go from {np.exp(steps.min()):.4g} to {np.exp(steps.max()):.4g}"
-            )
-    if grid.size * len(rows) ** 2 * 8 > GRID_BYTES:
-        room = GRID_BYTES // (8 * len(rows) ** 2)
+def _check_bounds(bounds: Any) -> tuple[float, float]:
+    try:
+        low, high = (float(bound) for bound in bounds)
+        good = 0 < low < high < math.inf
+    except (TypeError, ValueError):
+        good = False
+    if not good:
         raise ValueError(
-            f"lengthscale_grid: {grid.size} factors of {len(rows)} rows do not fit into "
-            f"{GRID_BYTES / 2**30:.0f} GiB; pass a grid of at most {room} values"
+            "lengthscale_bounds must be two positive numbers, the smaller first, such as "
+            f"(0.1, 200); got {bounds!r}"
         )
-    return grid, LENGTHSCALE_PRIORS[prior](grid)
+    return low, high
+
+
+def _check_sampled(kernel: Any, lengthscale: Any, kernel_prior: Any, per_feature: bool) -> None:
+    """Raise ``ValueError`` where it is not plain which parameters of the kernel are sampled."""
+    sampled = isinstance(lengthscale, str)
+    if sampled and lengthscale != "sample":
+        raise ValueError(
+            "lengthscale must be a positive number, one positive number per feature, or "
+            f'"sample"; got {lengthscale!r}'
+        )
+    if per_feature and not sampled:
+        raise ValueError(
+            'per_feature is for lengthscale="sample"; pass a fixed lengthscale per feature as '
+            "lengthscale=[...]"
+        )
+    if kernel_prior is not None:
+        if sampled:
+            raise ValueError(
+                'kernel_prior and lengthscale="sample" exclude each other: the prior of a sampled '
+                "lengthscale is lengthscale_prior"
+            )
+        if not callable(kernel):
+            raise ValueError(
+                "kernel must be a function from the parameters of kernel_prior to a kernel, such "
+                f"as lambda p: tinygp.kernels.ExpSquared(p['scale']); got {kernel!r}"
+            )
+    elif sampled and not (isinstance(kernel, str) and kernel in kernels.STATIONARY):
+        raise ValueError(
+            f'lengthscale="sample" needs a kernel that has one: kernel must be one of '
+            f"{', '.join(map(repr, kernels.STATIONARY))}; got {kernel!r}"
+        )
 
 
 def prepare(
     X: ArrayLike,
     y: ArrayLike,
     *,
-    kernel: KernelFn | str = "gaussian",
+    kernel: KernelFn | str | Callable[[Any], KernelFn] = "gaussian",
     lengthscale: ArrayLike | Literal["sample"] = 1.0,
     lengthscale_prior: str = "uniform",
-    lengthscale_grid: ArrayLike | None = None,
+    lengthscale_bounds: tuple[float, float] = BOUNDS,
+    lengthscale_grid: ArrayLike | Literal["off"] | None = None,
+    per_feature: bool = False,
+    kernel_prior: Any = None,
+    propose_every: int = EVERY,
     coupling: str = "sum_to_zero",
     likelihood: str = "hinge",
     hyperparameters: Hyperparameters = PAPER,
@@ -221,15 +227,28 @@ def prepare(
         Labels, shape (n,): anything that sorts. Classes are numbered in sorted order.
     kernel
         ``"gaussian"``, ``"matern32"``, ``"matern52"``, ``"linear"``, ``"precomputed"``, or a
-        callable ``kernel(X1, X2) -> (n1, n2)`` such as a tinygp kernel.
+        callable ``kernel(X1, X2) -> (n1, n2)`` such as a tinygp kernel; with ``kernel_prior``, a
+        function from parameters to such a callable.
     lengthscale
         theta of the stationary kernels named by a string: a number, or one per feature; or
-        ``"sample"``, to make it a parameter on a grid.
+        ``"sample"``, to make it a parameter.
     lengthscale_prior
-        ``"uniform"``, the paper's, or ``"log-uniform"``; over the span of the grid.
+        ``"uniform"``, the paper's, or ``"log-uniform"``.
+    lengthscale_bounds
+        Support of that prior. Default: the paper's, 0.1 to 200.
     lengthscale_grid
-        Values of theta, shape (G,), evenly spaced on a log scale. Default: 64 values from 0.1 to
-        200, the paper's bounds.
+        Values of theta, shape (G,), evenly spaced on a log scale, whose Gram matrices are factored
+        once; they then are the support of the prior. ``"off"``: theta is continuous, and each
+        proposal factors a Gram matrix. Default: 64 values over the bounds, or as many as fit into
+        2 GiB; off the grid where those are fewer than 8.
+    per_feature
+        Whether a sampled theta has a lengthscale for each feature, shape (p,); off the grid.
+    kernel_prior
+        Pytree of NumPyro distributions, the prior of the parameters of which ``kernel`` is a
+        function: ``kernel=lambda p: p["a"] * tinygp.kernels.Matern32(p["l"])`` with
+        ``kernel_prior={"a": LogNormal(0, 1), "l": LogNormal(0, 1)}``.
+    propose_every
+        Sweeps between two proposals of theta off the grid.
     coupling
         ``"sum_to_zero"`` or ``"independent"``.
     likelihood
@@ -247,10 +266,13 @@ def prepare(
     Returns
     -------
     Problem
-        Arrays in JAX's current default float type; the factorisation itself is float64.
+        Arrays in JAX's current default float type; a factorisation done here is float64.
     """
     check_choice("coupling", coupling, COUPLINGS)
     check_choice("likelihood", likelihood, LIKELIHOODS)
+    check_choice("lengthscale_prior", lengthscale_prior, LENGTHSCALE_PRIORS)
+    check_count("propose_every", propose_every)
+    bounds = _check_bounds(lengthscale_bounds)
     if not isinstance(hyperparameters, Hyperparameters):
         raise ValueError(
             f"hyperparameters must be a bmsvm.Hyperparameters; got {hyperparameters!r}"
@@ -258,6 +280,7 @@ def prepare(
     hyperparameters.validate()
     precomputed = isinstance(kernel, str) and kernel == "precomputed"
     rows, classes, labels = check_rows_and_labels(X, y, precomputed=precomputed)
+    _check_sampled(kernel, lengthscale, kernel_prior, per_feature)
     weights = None if row_weights is None else check_row_weights(row_weights, len(rows))
     if weights is not None and likelihood == "probit" and not np.all(np.isin(weights, (0, 1))):
         bad = int(np.flatnonzero(~np.isin(weights, (0, 1)))[0])
@@ -269,36 +292,56 @@ def prepare(
     if spare_rows:
         weights = np.append(np.ones(len(rows)) if weights is None else weights, [0.0] * spare_rows)
         labels = np.append(labels, [0] * spare_rows)
-    name = "X" if precomputed else "kernel"
-    sampled = isinstance(lengthscale, str)
-    if sampled:
-        if lengthscale != "sample":
-            raise ValueError(
-                "lengthscale must be a positive number, one positive number per feature, or "
-                f'"sample"; got {lengthscale!r}'
-            )
-        if not isinstance(kernel, str) or kernel not in kernels.STATIONARY:
-            raise ValueError(
-                f'lengthscale="sample" needs a kernel that has one: kernel must be one of '
-                f"{', '.join(map(repr, kernels.STATIONARY))}; got {kernel!r}"
-            )
-        values, log_prior = _lengthscale_grid(lengthscale_grid, lengthscale_prior, rows)
 
-    def factored(theta):
-        factor = kernels.factorize(
-            kernels.gram_of(kernel, rows, theta), name=name, complete=sampled
-        )
+    def factored(kernel, theta: Any = 1.0, complete: bool = True):
+        gram = kernels.gram_of(kernel, rows, theta)
+        factor = kernels.factorize(gram, name="X" if precomputed else "kernel", complete=complete)
         factor = _with_spare_rows(factor, spare_rows)
-        independent = coupling == "independent"
-        return factor, _masked_design(factor, labels, len(classes)) if independent else None
+        if coupling != "independent":
+            return factor, None
+        return factor, masked_design(factor, labels, len(classes))
 
-    # On the host, and in float64: the grid is stacked before it is given to JAX.
-    each = [factored(theta) for theta in (values if sampled else [lengthscale])]
-    grid = None
-    if sampled:
-        factors, masked = jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *each)
-        grid = KernelGrid(jnp.asarray(values), jnp.asarray(log_prior), factors, masked)
-    factor, masked = each[len(each) // 2]
+    # Factors are made on the host, and in float64, before they are given to JAX.
+    grid = family = None
+    if kernel_prior is not None:
+        build = cast(Callable[[Any], KernelFn], kernel)
+        family = kernel_family(build, rows, kernel_prior, every=propose_every, spare=spare_rows)
+    elif isinstance(lengthscale, str):
+        name, n_bases = cast(str, kernel), len(classes) if coupling == "independent" else 1
+        off = isinstance(lengthscale_grid, str)
+        if off:
+            check_choice("lengthscale_grid", lengthscale_grid, ["off"])
+        room = room_for_grid(len(labels), n_bases)
+        if lengthscale_grid is None:
+            off = per_feature or room < GRID_SIZES[0]
+        if off:
+            family = lengthscale_family(
+                name,
+                rows,
+                prior=lengthscale_prior,
+                bounds=bounds,
+                per_feature=per_feature,
+                every=propose_every,
+                spare=spare_rows,
+            )
+        elif per_feature:
+            raise ValueError(
+                'per_feature needs lengthscale_grid to be None or "off": a grid has one '
+                "lengthscale for all features"
+            )
+        else:
+            given = cast(ArrayLike | None, lengthscale_grid)
+            values, log_prior = make_grid(given, lengthscale_prior, bounds, room)
+            check_grid_fits(values.size, len(labels), n_bases)
+            each = [factored(name, theta) for theta in values]
+            start = int(np.argmin(np.abs(np.log(values / kernels.median_distance(rows)))))
+            grid = stacked_grid(values, log_prior, start, each)
+    if grid is not None:
+        factor, masked = each[start]
+    elif family is not None:
+        factor, masked = factored(family.build(constrained(family.start, family)))
+    else:
+        factor, masked = factored(kernel, lengthscale, complete=False)
     return Problem(
         labels=jnp.asarray(labels, jnp.int32),
         factor=jax.tree.map(jnp.asarray, factor),
@@ -308,5 +351,6 @@ def prepare(
         coupling=coupling,
         likelihood=likelihood,
         grid=grid,
+        family=family,
         row_weights=None if weights is None else jnp.asarray(weights),
     )

@@ -15,6 +15,7 @@ posterior; a sweep in which nothing reads the weights can do without.
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 import jax
@@ -22,6 +23,7 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from numpyro.infer.hmc_util import dual_averaging, welford_covariance
 
+from bmsvm._validation import check_choice
 from bmsvm.inference.blocks.base import Block, Phase
 from bmsvm.models.conditionals import weights_given_rest
 from bmsvm.models.hierarchy import Position, log_likelihood, noise_prior, precision_prior
@@ -34,6 +36,7 @@ WINDOWS = (0.1, 0.25, 0.5, 0.85)
 """Ends of the windows in which scales are learned, as fractions of warm-up."""
 
 SMALLEST_WINDOW = 10
+LOGS = ("noise_variance", "precision")
 FIRST_STEP = 0.1
 
 INFORMATION_GUESS = 0.05
@@ -152,12 +155,13 @@ def _squared_norm(tree: Any) -> jax.Array:
 def hamiltonian(
     *,
     path_length: float = 0.75 * math.pi,
-    max_steps: int = 64,
+    max_steps: int = 128,
     target_accept_prob: float = 0.75,
     smoothing: float = 1.0,
     jitter: float = 0.2,
     force_dtype: Any = jnp.float32,
     draw_weights: bool = True,
+    hold: Collection[str] = (),
 ) -> Block:
     """Hamiltonian Monte Carlo on the whitened scores, b, log sigma2 and log tau.
 
@@ -178,7 +182,12 @@ def hamiltonian(
     draw_weights
         Whether to draw the weights after the move. If not they are left stale, which is right
         only where no other block of the sweep reads them.
+    hold
+        Which of ``noise_variance`` and ``precision`` stand still.
     """
+    for name in hold:
+        check_choice("hold", name, LOGS)
+    moves = [float(name not in hold) for name in LOGS]
 
     def init(position: Position, problem: Problem) -> Memory:
         scales, unravel = ravel_pytree(_first_scales(problem, position.columns.dtype))
@@ -189,7 +198,9 @@ def hamiltonian(
         warming_up = phase.sweep < phase.n_warmup
         key_white, key_momentum, key_jitter, key_accept, key_weights = jax.random.split(key, 5)
         start = _to_coordinates(key_white, position, problem)
-        scales, dtype = memory.scales, position.columns.dtype
+        dtype = position.columns.dtype
+        # A coordinate of scale zero feels no force and does not drift.
+        scales = memory.scales._replace(logs=memory.scales.logs * jnp.asarray(moves, dtype))
 
         log_step, log_step_average, *_ = memory.step
         step_size = jnp.exp(jnp.where(warming_up, log_step, log_step_average)).astype(dtype)

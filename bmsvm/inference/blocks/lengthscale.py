@@ -1,114 +1,301 @@
-"""The kernel parameter theta on its grid: two Metropolis-Hastings moves, interwoven.
+"""The kernel's parameters theta, on a grid or off it: Metropolis-Hastings moves, interwoven.
 
-*Sufficient*: the scores are held and everything Gaussian but tau is integrated out, so that theta
-has density ``p(T | theta, tau) p(theta)``; sigma2, b and B are then drawn. *Ancillary*: the scores
-are written ``T = 1 b' + sigma R(theta, tau)^(1/2) E`` and E is held, so that theta has density
-``L(y | T(theta)) p(theta)``. The first moves well where the labels say much about the scores, the
-second where they say little. The symmetric root makes T continuous in theta, which eigenvectors
-are not. Each costs a few products with n x n matrices, no factorisation.
+A move says what it holds while theta changes, and so what theta's density then is:
+
+``ancillary``
+    E, where ``T = 1 b' + sigma R(theta, tau)^(1/2) E``, B integrated out: density
+    ``L(y | T(theta)) p(theta)``; B is then drawn. The symmetric root makes T continuous in theta,
+    which eigenvectors are not.
+``collapsed``
+    T and tau, everything else Gaussian integrated out: ``p(T | theta, tau) p(theta)``; sigma2, b
+    and B are then drawn.
+``coefficients``
+    T, b, B and sigma2: ``p(B | theta, tau, sigma2) p(T | b, B, theta, sigma2) p(theta)``. B has
+    the covariance of K^-1, whose small directions nail theta down: correct, and hardly moves.
+``paper``
+    T, b and B, with the ratio printed in section 4.1, which integrates sigma2 out of the two
+    factors one by one. It does **not** leave the posterior invariant (docs/paper.md).
+
+The first moves well where the labels say little of the scores, the second where they say much. On
+a grid each costs a few products with n x n matrices; off it, a factorisation.
 """
 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
 
+from bmsvm._validation import check_choice
 from bmsvm.inference.blocks.base import Block, Phase
 from bmsvm.inference.blocks.parameters import noise_intercept_weights
-from bmsvm.models.conditionals import log_density_columns_collapsed, project
-from bmsvm.models.hierarchy import Position, log_likelihood
+from bmsvm.models.conditionals import (
+    log_density_columns_collapsed,
+    project,
+    weights_given_rest,
+)
+from bmsvm.models.hierarchy import (
+    Position,
+    latent,
+    log_likelihood,
+    representer,
+    weights_of_representer,
+)
+from bmsvm.models.kernel_parameters import KernelPoint, log_prior_of
 from bmsvm.models.problem import Problem
 from bmsvm.models.whitening import symmetric_colour, symmetric_whiten
 
-__all__ = ["lengthscale"]
+__all__ = ["MOVES", "lengthscale"]
 
 FIRST_WIDTH = 2.0
+WIDTHS = (1e-3, 1e3)
+"""Smallest and largest width; on the grid a step is one at least."""
+
+PSEUDO_COUNT = 10
+"""Weight of the first guess of the deviations, one, off the grid."""
+
+
+def _ancillary(position: Position, there: Problem, here: Problem) -> tuple[Position, jax.Array]:
+    scale, precision = jnp.sqrt(position.noise_variance), position.precision
+    noise = symmetric_whiten((position.columns - position.intercept) / scale, precision, here)
+    columns = position.intercept + scale * symmetric_colour(noise, precision, there)
+    gain = log_likelihood(columns, there) - log_likelihood(position.columns, here)
+    return position._replace(columns=columns), jnp.sum(gain)
+
+
+def _collapsed(position: Position, there: Problem, here: Problem) -> tuple[Position, jax.Array]:
+    def log_density(problem):
+        projection = project(position.columns, problem)
+        return log_density_columns_collapsed(projection, position.precision, problem)
+
+    return position, log_density(there) - log_density(here)
+
+
+class _Held(NamedTuple):
+    """What p(B | theta) and p(T | b, B, theta) depend on, for each column, shapes (k,)."""
+
+    penalty: jax.Array
+    """``eta b^2 + tau B'KB``."""
+    residual: jax.Array
+    """``|t - b - KB|^2`` over the rows the column observes."""
+    half_log_det: jax.Array
+    """``log |K| / 2``."""
+
+
+def _held(position: Position, problem: Problem) -> _Held:
+    weights = position.weights
+    fitted = latent(position.intercept, weights, problem)
+    observed = problem.design.mask.T > 0
+    eigenvalues = problem.factor.eigenvalues
+    full_rank = jnp.all(eigenvalues > 0)  # else B has no density to compare
+    log_det = jnp.where(full_rank, jnp.sum(jnp.log(eigenvalues)), -jnp.inf)
+    return _Held(
+        problem.hyper.intercept_precision * position.intercept**2
+        + position.precision * jnp.sum(weights**2, axis=0),
+        jnp.sum(jnp.where(observed, position.columns - fitted, 0.0) ** 2, axis=0),
+        log_det / 2 * jnp.ones_like(position.intercept),
+    )
+
+
+def _with_coefficients_held(
+    log_density: Callable[[_Held, Position, Problem], jax.Array],
+) -> Callable[[Position, Problem, Problem], tuple[Position, jax.Array]]:
+    def move(position: Position, there: Problem, here: Problem) -> tuple[Position, jax.Array]:
+        weights = weights_of_representer(representer(position.weights, here), there)
+        moved = position._replace(weights=weights)
+        before = log_density(_held(position, here), position, here)
+        return moved, log_density(_held(moved, there), moved, there) - before
+
+    return move
+
+
+def _given_noise(held: _Held, position: Position, problem: Problem) -> jax.Array:
+    squares = held.penalty + held.residual
+    return jnp.sum(held.half_log_det - 0.5 * squares / position.noise_variance)
+
+
+def _as_printed(held: _Held, position: Position, problem: Problem) -> jax.Array:
+    shape, rate = problem.hyper.noise_shape, problem.hyper.noise_rate
+    n, observed = problem.n_rows, problem.design.mask.sum(1)
+    return jnp.sum(
+        held.half_log_det
+        - 0.5 * (shape + n + 1) * jnp.log(rate + held.penalty)
+        - 0.5 * (shape + observed) * jnp.log(rate + held.residual)
+    )
+
+
+class _Move(NamedTuple):
+    """``propose(position, there, here)`` gives the moved position and its log density ratio."""
+
+    propose: Callable[[Position, Problem, Problem], tuple[Position, jax.Array]]
+    redraws: str
+    """What was integrated out, and is to be drawn: ``weights``, ``parameters`` or ``nothing``."""
+
+
+MOVES: dict[str, _Move] = {
+    "ancillary": _Move(_ancillary, redraws="weights"),
+    "collapsed": _Move(_collapsed, redraws="parameters"),
+    "coefficients": _Move(_with_coefficients_held(_given_noise), redraws="nothing"),
+    "paper": _Move(_with_coefficients_held(_as_printed), redraws="nothing"),
+}
+"""The moves of theta by what they hold."""
 
 
 class Memory(NamedTuple):
-    """Logarithms of the widths of the two proposals, in steps of the grid."""
+    """What the block learns.
+
+    log_widths
+        Logarithms of the widths of the proposals, one a move: in steps of the grid, or in
+        ``deviations`` off it.
+    mean, deviations
+        Of the unconstrained parameters off the grid, flat; None on it.
+    accept_prob
+        Of the latest moves, which are not made in every sweep off the grid.
+    """
 
     log_widths: jax.Array
+    mean: Any
+    deviations: Any
+    accept_prob: jax.Array
 
 
-def _propose(
-    key: jax.Array, kernel: jax.Array, log_width: jax.Array, size: int
+def _walk_on_grid(
+    key: jax.Array, kernel: jax.Array, width: jax.Array, problem: Problem
 ) -> tuple[jax.Array, jax.Array]:
-    """Walk at least one step on the grid, at random; and whether that is still on it."""
+    """Walk one step of the grid at least, at random; and the log prior ratio."""
+    log_prior = problem.grid.log_prior  # type: ignore[union-attr]
     key_sign, key_step = jax.random.split(key)
-    normal = jnp.abs(jax.random.normal(key_step, (), log_width.dtype))
-    step = 1 + jnp.floor(jnp.exp(log_width) * normal).astype(kernel.dtype)
+    normal = jnp.abs(jax.random.normal(key_step, (), width.dtype))
+    step = 1 + jnp.floor(width * normal).astype(kernel.dtype)
     proposal = kernel + jnp.where(jax.random.bernoulli(key_sign), step, -step)
-    return jnp.clip(proposal, 0, size - 1), (proposal >= 0) & (proposal < size)
+    inside = (proposal >= 0) & (proposal < log_prior.size)
+    proposal = jnp.clip(proposal, 0, log_prior.size - 1)
+    return proposal, jnp.where(inside, log_prior[proposal] - log_prior[kernel], -jnp.inf)
 
 
-def lengthscale(*, target_accept_prob: float = 0.4) -> Block:
-    """Move theta over its grid, with the scores held and with their whitened noise held.
+def _walk_freely(
+    key: jax.Array, point: KernelPoint, step: jax.Array, problem: Problem
+) -> tuple[KernelPoint, jax.Array]:
+    """Step of the unconstrained parameters, with deviations (d,); and the log prior ratio."""
+    flat, unravel = ravel_pytree(point.parameters)
+    parameters = unravel(flat + step * jax.random.normal(key, flat.shape, flat.dtype))
+    family = problem.family
+    ratio = log_prior_of(parameters, family) - log_prior_of(point.parameters, family)  # type: ignore[arg-type]
+    return problem.kernel_point(parameters), ratio
+
+
+def lengthscale(
+    *,
+    moves: Sequence[str] = ("ancillary", "collapsed"),
+    target_accept_prob: float | None = None,
+) -> Block:
+    """Move theta: by each of the moves in turn.
 
     Parameters
     ----------
+    moves
+        Names from :data:`MOVES`.
     target_accept_prob
-        Acceptance probability to which the widths of the proposals are tuned in warm-up.
+        Acceptance probability to which the widths of the proposals are tuned in warm-up. Default:
+        0.4 for one parameter, 0.25 for several.
     """
+    for name in moves:
+        check_choice("moves", name, MOVES)
+    if not moves:
+        raise ValueError(f"moves must name at least one of {', '.join(MOVES)}; got none")
 
     def init(position: Position, problem: Problem) -> Memory:
         dtype = position.columns.dtype
-        return Memory(jnp.full(2, math.log(FIRST_WIDTH), dtype))
+        log_widths, zero = jnp.full(len(moves), math.log(FIRST_WIDTH), dtype), jnp.zeros((), dtype)
+        if not isinstance(position.kernel, KernelPoint):
+            return Memory(log_widths, None, None, zero)
+        flat, _ = ravel_pytree(position.kernel.parameters)
+        return Memory(log_widths, flat, jnp.ones_like(flat), zero)
+
+    def attempt(key, move: _Move, position: Position, width, memory: Memory, problem: Problem):
+        key_walk, key_accept, key_draw = jax.random.split(key, 3)
+        proposal: Any
+        if isinstance(position.kernel, KernelPoint):
+            step = width * memory.deviations / math.sqrt(memory.deviations.size)
+            proposal, log_ratio = _walk_freely(key_walk, position.kernel, step, problem)
+        else:
+            at = cast(jax.Array, position.kernel)
+            proposal, log_ratio = _walk_on_grid(key_walk, at, width, problem)
+        moved, gain = move.propose(position, problem.at(proposal), problem.at(position.kernel))
+        log_ratio = log_ratio + gain
+        log_ratio = jnp.where(jnp.isnan(log_ratio), -jnp.inf, log_ratio)
+        probability = jnp.exp(jnp.minimum(log_ratio, 0.0))
+        accepted = jax.random.uniform(key_accept, (), probability.dtype) < probability
+        position = jax.tree.map(
+            lambda new, old: jnp.where(accepted, new, old),
+            moved._replace(kernel=proposal),
+            position,
+        )
+        there = problem.at(position.kernel)
+        if move.redraws == "weights":
+            conditional = weights_given_rest(position, there)
+            position = position._replace(weights=conditional.sample(key_draw))
+        elif move.redraws == "parameters":
+            projection = project(position.columns, there)
+            position = noise_intercept_weights(
+                key_draw, position, projection, position.precision, there
+            )
+        return position, probability
 
     def step(key, position, memory: Memory, problem: Problem, phase: Phase):
-        keys = jax.random.split(key, 6)
-        grid = problem.grid
-        if grid is None:
+        if not problem.samples_kernel:
             raise ValueError('the block lengthscale needs data prepared with lengthscale="sample"')
-        size = grid.values.shape[0]
+        every = 1 if problem.family is None else problem.family.every
 
-        def accept(key, log_ratio, on_grid):
-            log_ratio = jnp.where(on_grid & ~jnp.isnan(log_ratio), log_ratio, -jnp.inf)
-            probability = jnp.exp(jnp.minimum(log_ratio, 0.0))
-            return jax.random.uniform(key, (), probability.dtype) < probability, probability
+        def move_all(position, memory):
+            probabilities = []
+            keys = jax.random.split(key, len(moves))
+            for name, key_move, log_width in zip(moves, keys, memory.log_widths, strict=True):
+                position, probability = attempt(
+                    key_move, MOVES[name], position, jnp.exp(log_width), memory, problem
+                )
+                probabilities.append(probability)
+            accept_probs = jnp.stack(probabilities)
+            learned = _learn(memory, position, accept_probs, target_accept_prob, phase, every)
+            warming_up = phase.sweep < phase.n_warmup
+            memory = jax.tree.map(lambda new, old: jnp.where(warming_up, new, old), learned, memory)
+            return position, memory._replace(accept_prob=jnp.mean(accept_probs))
 
-        # Ancillary.
-        proposal, on_grid = _propose(keys[0], position.kernel, memory.log_widths[0], size)
-        here, there = problem.at(position.kernel), problem.at(proposal)
-        scale, precision = jnp.sqrt(position.noise_variance), position.precision
-        noise = symmetric_whiten((position.columns - position.intercept) / scale, precision, here)
-        columns = position.intercept + scale * symmetric_colour(noise, precision, there)
-        log_ratio = (
-            jnp.sum(log_likelihood(columns, problem) - log_likelihood(position.columns, problem))
-            + grid.log_prior[proposal]
-            - grid.log_prior[position.kernel]
-        )
-        accepted, first = accept(keys[1], log_ratio, on_grid)
-        position = position._replace(
-            columns=jnp.where(accepted, columns, position.columns),
-            kernel=jnp.where(accepted, proposal, position.kernel),
-        )
-
-        # Sufficient.
-        proposal, on_grid = _propose(keys[2], position.kernel, memory.log_widths[1], size)
-
-        def log_density(kernel):
-            at = problem.at(kernel)
-            projection = project(position.columns, at)
-            log_p = log_density_columns_collapsed(projection, position.precision, at)
-            return log_p + grid.log_prior[kernel]
-
-        log_ratio = log_density(proposal) - log_density(position.kernel)
-        accepted, second = accept(keys[3], log_ratio, on_grid)
-        position = position._replace(kernel=jnp.where(accepted, proposal, position.kernel))
-        at = problem.at(position.kernel)
-        projection = project(position.columns, at)
-        position = noise_intercept_weights(keys[4], position, projection, position.precision, at)
-
-        rate = 1.0 / jnp.sqrt(1.0 + phase.sweep)
-        probabilities = jnp.stack([first, second])
-        learned = memory.log_widths + rate * (probabilities - target_accept_prob)
-        learned = jnp.clip(learned, math.log(0.5), math.log(size))
-        warming_up = phase.sweep < phase.n_warmup
-        memory = Memory(jnp.where(warming_up, learned, memory.log_widths))
-        return position, memory, {"lengthscale_accept_prob": 0.5 * (first + second)}
+        if every == 1:
+            position, memory = move_all(position, memory)
+        else:
+            position, memory = jax.lax.cond(
+                phase.sweep % every == 0, move_all, lambda *same: same, position, memory
+            )
+        return position, memory, {"lengthscale_accept_prob": memory.accept_prob}
 
     return Block("lengthscale", init, step)
+
+
+def _learn(
+    memory: Memory,
+    position: Position,
+    accept_probs: jax.Array,
+    target: float | None,
+    phase: Phase,
+    every: int,
+) -> Memory:
+    """Tune the widths; off the grid, take in the parameters for their deviations."""
+    count = phase.sweep // every
+    point = position.kernel
+    if target is None:
+        target = 0.25 if memory.mean is not None and memory.mean.size > 1 else 0.4
+    log_widths = memory.log_widths + (accept_probs - target) / jnp.sqrt(1.0 + count)
+    log_widths = jnp.clip(log_widths, *map(math.log, WIDTHS))
+    if not isinstance(point, KernelPoint):
+        return memory._replace(log_widths=log_widths)
+    flat, _ = ravel_pytree(point.parameters)
+    rate = 1.0 / (PSEUDO_COUNT + count)
+    mean = memory.mean + rate * (flat - memory.mean)
+    spread = (flat - memory.mean) * (flat - mean)
+    variance = (1 - rate) * memory.deviations**2 + rate * spread
+    return memory._replace(log_widths=log_widths, mean=mean, deviations=jnp.sqrt(variance))

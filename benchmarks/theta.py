@@ -1,0 +1,230 @@
+"""Three ways to set the lengthscale: ``python benchmarks/theta.py [--data wine,...]``.
+
+First table: theta sampled on its grid against theta fixed, four vectorised chains each, compile
+time apart. R-hat and bulk effective sample size of log theta, and the ratio of the times.
+
+Second table: theta sampled, set by marginal likelihood, set by cross-validation, on the same
+training rows, likelihood ``normalized``. Seconds to choose theta, compile time included; log-loss
+and error on the held-out rows (all that are not training rows; 2000 for waveform).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import time
+import warnings
+from pathlib import Path
+
+import arviz as az
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+from sklearn.metrics import log_loss
+from sklearn.preprocessing import StandardScaler
+
+from bmsvm import BMSVMGibbs, cross_validate, datasets, kernels, maximize_evidence, run_chains
+from bmsvm.inference.predict import class_probabilities, features_at, features_on_grid
+
+TRAINING_ROWS = {"wine": 120, "glass": 150, "vehicle": 300, "waveform": 300}
+WAVEFORM_HELD_OUT = 2000
+PREDICTIVE_DRAWS = 1000
+
+
+def load(name: str):
+    n = TRAINING_ROWS[name]
+    if name == "waveform":
+        X, y = datasets.make_waveform(n + WAVEFORM_HELD_OUT, seed=0, return_X_y=True)
+    else:
+        X, y = getattr(datasets, f"load_{name}")(return_X_y=True)
+    order = np.random.default_rng(0).permutation(len(X))
+    X, y = X[order], np.unique(y[order], return_inverse=True)[1]
+    rows = StandardScaler().fit(X[:n]).transform(X)
+    return rows[:n], y[:n], rows[n:], y[n:]
+
+
+def seconds_of(action):
+    began = time.perf_counter()
+    result = action()
+    return time.perf_counter() - began, result
+
+
+def run(sampler: BMSVMGibbs, problem, sweeps: int):
+    """Compile, then four chains: compile seconds, run seconds and the run."""
+    settings = {"num_chains": 4, "progress_bar": False}
+    key = jax.random.key(0)
+    compiling, _ = seconds_of(
+        lambda: run_chains(sampler, key, problem, num_warmup=1, num_samples=1, **settings)
+    )
+    seconds, made = seconds_of(
+        lambda: run_chains(sampler, key, problem, num_warmup=sweeps, num_samples=sweeps, **settings)
+    )
+    return compiling, seconds, made
+
+
+@jax.jit
+def mean_probabilities(key, draws, features, problem):
+    return class_probabilities(key, draws, features, problem).mean(0)
+
+
+def held_out_scores(made, features, problem, truth: np.ndarray) -> dict:
+    total = made.num_samples * 4
+    keep = slice(None, None, max(1, total // PREDICTIVE_DRAWS))
+    draws = {
+        name: jnp.asarray(made.samples[name].reshape(-1, *made.samples[name].shape[2:])[keep])
+        for name in ("scores", "noise_variance", "precision", "lengthscale")
+        if name in made.samples
+    }
+    probabilities = np.asarray(mean_probabilities(jax.random.key(1), draws, features, problem))
+    return {
+        "log_loss": float(log_loss(truth, probabilities, labels=np.arange(problem.n_classes))),
+        "error": float(np.mean(probabilities.argmax(1) != truth)),
+    }
+
+
+def sampled_against_fixed(name: str, likelihood: str, sweeps: int):
+    """R-hat and ESS of log theta and the time ratio; also the sampled run itself."""
+    X, y, _, _ = load(name)
+    sampled = BMSVMGibbs(lengthscale="sample", likelihood=likelihood)
+    setting_up, problem = seconds_of(lambda: sampled.prepare(X, y))
+    compiling, seconds, made = run(sampled, problem, sweeps)
+    theta = np.log(made.samples["lengthscale"])
+    fixed = BMSVMGibbs(lengthscale=float(np.exp(np.median(theta))), likelihood=likelihood)
+    _, fixed_seconds, _ = run(fixed, fixed.prepare(X, y), sweeps)
+    data = az.convert_to_dataset({"log_theta": theta})
+    record = {
+        "data": name,
+        "likelihood": likelihood,
+        "setup_seconds": setting_up,
+        "compile_seconds": compiling,
+        "sampled_seconds": seconds,
+        "fixed_seconds": fixed_seconds,
+        "ratio": seconds / fixed_seconds,
+        "rhat": float(az.rhat(data)["log_theta"]),
+        "ess": float(az.ess(data)["log_theta"]),
+        "median_theta": float(np.exp(np.median(theta))),
+        "theta_90": [float(value) for value in np.exp(np.quantile(theta, [0.05, 0.95]))],
+    }
+    print(
+        f"{name:9} {likelihood:10} {setting_up:6.1f}s {compiling:6.1f}s {seconds:7.1f}s "
+        f"{fixed_seconds:7.1f}s {record['ratio']:5.2f} {record['rhat']:6.3f} {record['ess']:6.0f} "
+        f"{record['median_theta']:7.2f}  {record['theta_90'][0]:.2f} - {record['theta_90'][1]:.2f}",
+        flush=True,
+    )
+    return record, made, problem
+
+
+def three_ways(name: str, sweeps: int, n_jobs: int) -> tuple[dict, list[dict]]:
+    likelihood = "normalized"
+    X, y, new, truth = load(name)
+    record, made, problem = sampled_against_fixed(name, likelihood, sweeps)
+    features = features_on_grid("gaussian", new, X, problem.grid)
+    records = [
+        {
+            "data": name,
+            "way": "sample",
+            "seconds": record["setup_seconds"] + record["compile_seconds"],
+            "theta": record["median_theta"],
+            **held_out_scores(made, features, problem, truth),
+        }
+    ]
+    ways = {
+        "marginal-likelihood": lambda: maximize_evidence(
+            X, y, likelihood=likelihood, rng_key=jax.random.key(2), progress_bar=False
+        ),
+        "cv": lambda: cross_validate(
+            X, y, likelihood=likelihood, rng_key=jax.random.key(2), n_jobs=n_jobs, loo=True,
+            progress_bar=False,
+        ),
+    }  # fmt: skip
+    for way, choose in ways.items():
+        jax.clear_caches()
+        choosing, found = seconds_of(choose)
+        theta = found.lengthscale
+        sampler = BMSVMGibbs(lengthscale=theta, likelihood=likelihood)
+        fixed = sampler.prepare(X, y)
+        _, _, made = run(sampler, fixed, sweeps)
+        at = features_at(kernels.gaussian(theta), new, X, fixed.factor)
+        extra: dict = {}
+        if way == "cv":
+            extra = {
+                "grid": found.grid.tolist(),
+                "mean_log_loss": found.mean().tolist(),
+                "standard_error": found.standard_error().tolist(),
+                "mean_loo": found.mean("loo").tolist(),
+                "theta_loo": float(found.grid[np.argmin(found.mean("loo"))]),
+                "pareto_k_above_0.7": (found.pareto_k > 0.7).mean(1).tolist(),
+            }
+        else:
+            extra = {
+                "converged": found.converged,
+                "log_error": found.log_error.tolist(),
+                "gradient": found.gradient.tolist(),
+                "gradient_error": found.gradient_error.tolist(),
+            }
+        scores = held_out_scores(made, at, fixed, truth)
+        records.append(
+            {"data": name, "way": way, "seconds": choosing, "theta": theta} | scores | extra
+        )
+    return record, records
+
+
+def row(r: dict) -> str:
+    text = (
+        f"{r['data']:9} {r['way']:20} {r['seconds']:7.1f}s {r['theta']:7.2f} "
+        f"{r['log_loss']:8.4f} {r['error']:7.4f}"
+    )
+    if "log_error" in r:
+        text += f"  error of log theta {r['log_error'][0]:.3f}, converged: {r['converged']}"
+    if "theta_loo" in r:
+        text += f"  by leave-one-out {r['theta_loo']:.2f}"
+    return text
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", default=",".join(TRAINING_ROWS))
+    parser.add_argument("--sweeps", type=int, default=1000, help="warm-up and sampling, each")
+    parser.add_argument("--jobs", type=int, default=-1, help="cross-validation's runs at a time")
+    parser.add_argument("--no-hinge", action="store_true", help="leave the hinge out")
+    parser.add_argument("--output", type=Path, default=Path("benchmarks/results/theta.json"))
+    arguments = parser.parse_args()
+    warnings.simplefilter("ignore")
+    numpyro.enable_x64()
+
+    print(f"4 chains, {arguments.sweeps} + {arguments.sweeps} sweeps, float64.")
+    print(
+        f"{'data':9} {'likelihood':10} {'set-up':>7} {'compile':>7} {'sampled':>8} {'fixed':>8} "
+        f"{'ratio':>5} {'R-hat':>6} {'ESS':>6} {'theta':>7}  90%"
+    )
+    mixing, ways = [], []
+    for name in arguments.data.split(","):
+        if not arguments.no_hinge:
+            mixing.append(sampled_against_fixed(name, "hinge", arguments.sweeps)[0])
+            jax.clear_caches()
+        record, three = three_ways(name, arguments.sweeps, arguments.jobs)
+        mixing.append(record)
+        ways += three
+        jax.clear_caches()
+    print("\nTargets: R-hat < 1.01, ESS > 400, ratio <= 5.")
+    print(f"\n{'data':9} {'way':20} {'choose':>8} {'theta':>7} {'log-loss':>8} {'error':>7}")
+    for each in ways:
+        print(row(each))
+    for name in dict.fromkeys(r["data"] for r in ways):
+        losses = [r["log_loss"] for r in ways if r["data"] == name]
+        print(f"{name:9} largest log-loss over smallest {max(losses) / min(losses):.3f} (<= 1.02)")
+    arguments.output.parent.mkdir(parents=True, exist_ok=True)
+    versions = {"jax": jax.__version__, "numpyro": numpyro.__version__}
+    report = {
+        "versions": {**versions, "python": platform.python_version()},
+        "sampled_against_fixed": mixing,
+        "three_ways": ways,
+    }
+    arguments.output.write_text(json.dumps(report, indent=1) + "\n")
+    print(f"\nWritten to {arguments.output}")
+
+
+if __name__ == "__main__":
+    main()

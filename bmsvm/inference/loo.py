@@ -1,0 +1,153 @@
+"""Leave-one-out prediction from one posterior run, by Pareto-smoothed importance sampling.
+
+Each row has scores of its own, which fit its own label; weighting draws by 1/p(y_i | z_i) would
+have to undo that, and the weights would be too heavy-tailed to use. So z_i is integrated out.
+Given the other rows' columns, sigma2 and tau, row i is Gaussian (its cavity) with
+
+    mean  t_i - [Q^-1 T]_i / [Q^-1]_ii,      variance  sigma2 / [Q^-1]_ii,
+
+whatever t_i is. With m_i the mean of p(y_i | z_i) over the cavity, draws of everything but row i
+weighted by 1/m_i are draws of the posterior that has not seen y_i, and the mean of p(y | z_i) over
+cavities so weighted is its prediction. Means over cavities are taken at quasi-random normals.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import arviz
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.special
+import scipy.stats
+from jax.typing import ArrayLike
+
+from bmsvm._validation import check_count
+from bmsvm.models import likelihoods
+from bmsvm.models.couplings import class_vector, to_columns
+from bmsvm.models.problem import Problem
+
+__all__ = ["LeaveOneOut", "cavity", "leave_one_out"]
+
+
+class LeaveOneOut(NamedTuple):
+    """Predictions of each row by the posterior that has not seen its label.
+
+    log_score
+        Log predictive probability of the label, shape (n,); of (21) under the hinge.
+    probabilities
+        Predictive class probabilities, shape (n, c).
+    pareto_k
+        Shape of the tail of each row's weights, shape (n,); above 0.7 a row's prediction should
+        not be trusted.
+    """
+
+    log_score: np.ndarray
+    probabilities: np.ndarray
+    pareto_k: np.ndarray
+
+
+def cavity(
+    columns: jax.Array, precision: jax.Array, noise_variance: jax.Array, problem: Problem
+) -> tuple[jax.Array, jax.Array]:
+    """Mean (n, k) and variance (n,) of each row's columns given all other rows'."""
+    basis, eigenvalues = problem.factor
+    eta = problem.hyper.intercept_precision
+    kept = precision / (eigenvalues + precision)
+
+    def solve(rows):  # R^-1 of rows (n, m)
+        inside = basis.T @ rows
+        solved = basis @ (kept[:, None] * inside)
+        return solved if problem.spans else solved + rows - basis @ inside
+
+    diagonal = basis**2 @ kept
+    if not problem.spans:
+        diagonal = diagonal + jnp.maximum(1 - jnp.sum(basis**2, axis=1), 0.0)
+    solved, ones = solve(columns), solve(jnp.ones_like(columns[:, :1]))
+    information = eta + jnp.sum(ones)
+    solved = solved - ones * (ones.T @ columns) / information
+    diagonal = diagonal - ones[:, 0] ** 2 / information
+    return columns - solved / diagonal[:, None], noise_variance / diagonal
+
+
+@functools.cache
+def _nodes(dimension: int, size: int) -> np.ndarray:
+    """Quasi-random standard normals, shape (size, dimension), the same each time."""
+    points = scipy.stats.qmc.Sobol(dimension, seed=0).random(size)
+    return scipy.stats.norm.ppf(points)
+
+
+@jax.jit
+def _over_cavities(
+    draws: dict[str, jax.Array], nodes: jax.Array, problem: Problem
+) -> tuple[jax.Array, jax.Array]:
+    """``log m_i``, shape (s, n), and mean class probabilities, shape (s, n, c), of each draw."""
+    log_likelihood = likelihoods.LIKELIHOODS[problem.likelihood]
+    labels = jnp.repeat(problem.labels, nodes.shape[0])
+
+    def one(draw):
+        columns = to_columns(draw["scores"], problem.labels, problem.coupling)
+        mean, variance = cavity(columns, draw["precision"], draw["noise_variance"], problem)
+        around = mean[:, None] + jnp.sqrt(variance)[:, None, None] * nodes
+        scores = class_vector(around, problem.coupling)  # (n, nodes, c)
+        of_labels = log_likelihood(scores.reshape(-1, problem.n_classes), labels)
+        of_labels = of_labels.reshape(problem.n_rows, -1)
+        log_mean = jax.nn.logsumexp(of_labels, axis=1) - jnp.log(nodes.shape[0])
+        return log_mean, likelihoods.class_probabilities(scores, problem.likelihood).mean(1)
+
+    return jax.lax.map(one, draws)
+
+
+def _smooth(log_ratios: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Normalised log weights (n, s), smoothed, and Pareto's k (n,), of log ratios (n, s)."""
+    if hasattr(arviz, "psislw"):  # ArviZ 0.x
+        log_weights, pareto_k = arviz.psislw(log_ratios)
+    else:
+        from arviz_stats.base import array_stats
+
+        log_weights, pareto_k = array_stats.psislw(-log_ratios)  # takes the log likelihood
+    log_weights = np.asarray(log_weights)
+    log_total = scipy.special.logsumexp(log_weights, axis=1, keepdims=True)
+    return log_weights - log_total, np.asarray(pareto_k)
+
+
+def leave_one_out(
+    draws: Mapping[str, ArrayLike], problem: Problem, *, num_nodes: int = 128
+) -> LeaveOneOut:
+    """Predict each row of the training data as if its label had not been seen.
+
+    Parameters
+    ----------
+    draws
+        Posterior draws, flat over chains: ``scores`` (s, n, c), ``noise_variance`` (s,),
+        ``precision`` (s,).
+    problem
+        The prepared data, with theta fixed; coupling ``sum_to_zero``, likelihood ``hinge`` or
+        ``normalized``.
+    num_nodes
+        Quasi-random points at which means over cavities are taken; a power of two.
+    """
+    check_count("num_nodes", num_nodes)
+    if problem.coupling != "sum_to_zero":
+        raise ValueError(
+            'leave-one-out needs coupling="sum_to_zero", in which all columns observe a row; '
+            f"got {problem.coupling!r}"
+        )
+    if problem.likelihood == "probit":
+        raise ValueError(
+            'leave-one-out needs likelihood="hinge" or "normalized", which are positive; '
+            f"got {problem.likelihood!r}"
+        )
+    if problem.grid is not None:
+        raise ValueError("leave-one-out needs a fixed lengthscale; the problem has a grid of them")
+    dtype = problem.factor.basis.dtype
+    kept = {name: jnp.asarray(draws[name]) for name in ("scores", "noise_variance", "precision")}
+    nodes = jnp.asarray(_nodes(problem.n_columns, num_nodes), dtype)
+    log_means, each = (np.asarray(part, float) for part in _over_cavities(kept, nodes, problem))
+    log_weights, pareto_k = _smooth(-log_means.T)
+    probabilities = np.einsum("is,sic->ic", np.exp(log_weights), each)
+    own = probabilities[np.arange(problem.n_rows), np.asarray(problem.labels)]
+    return LeaveOneOut(np.log(own), probabilities, pareto_k)

@@ -1,0 +1,68 @@
+"""The lengthscale set from the data, by the name of the way."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+from jax.typing import ArrayLike
+
+from bmsvm import kernels
+from bmsvm._validation import check_count
+from bmsvm.inference.cross_validation import CrossValidation, cross_validate
+from bmsvm.inference.evidence import EvidenceMaximum, maximize_evidence
+
+__all__ = ["SELECTIONS", "select_lengthscale"]
+
+SELECTIONS: dict[str, Callable[..., EvidenceMaximum | CrossValidation]] = {
+    "marginal-likelihood": maximize_evidence,
+    "cv": cross_validate,
+}
+
+OF_THE_MODEL = {"X", "y", "rng_key", "kernel", "coupling", "likelihood", "hyperparameters"}
+
+
+def select_lengthscale(
+    method: str,
+    X: ArrayLike,
+    y: ArrayLike,
+    *,
+    kernel: Any,
+    options: Mapping[str, Any] | None = None,
+    **model: Any,
+) -> EvidenceMaximum | CrossValidation:
+    """Choose the lengthscale of a named kernel; what is returned has it as ``lengthscale``.
+
+    Parameters
+    ----------
+    method
+        ``"marginal-likelihood"`` or ``"cv"``.
+    X, y
+        Rows (n, p) and labels (n,).
+    kernel, **model
+        The model; see :func:`bmsvm.prepare`.
+    options
+        ``seed`` (default 0), and any argument of :func:`maximize_evidence` or
+        :func:`cross_validate` that is not of the model.
+    """
+    if not isinstance(kernel, str) or kernel not in kernels.STATIONARY:
+        raise ValueError(
+            f"lengthscale={method!r} needs a kernel that has one: kernel must be one of "
+            f"{', '.join(map(repr, kernels.STATIONARY))}; got {kernel!r}"
+        )
+    chosen = SELECTIONS[method]
+    if options is not None and not isinstance(options, Mapping):
+        raise ValueError(f"lengthscale_options must be a dict; got {options!r}")
+    given = dict(options or {})
+    allowed = {*inspect.signature(chosen).parameters, "seed"} - OF_THE_MODEL
+    unknown = sorted(set(map(str, given)) - allowed)
+    if unknown:
+        raise ValueError(
+            f"lengthscale_options may hold, for lengthscale={method!r}, {sorted(allowed)}; "
+            f"got {unknown} too"
+        )
+    seed = given.pop("seed", 0)
+    check_count('lengthscale_options["seed"]', seed, smallest=0)
+    return chosen(X, y, rng_key=jax.random.key(seed), kernel=kernel, **model, **given)

@@ -1,0 +1,47 @@
+"""A problem under another Gram matrix, or on other rows: the same model, the same program."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+
+from bmsvm import kernels
+from bmsvm.models.kernel_parameters import masked_design
+from bmsvm.models.problem import Problem
+
+__all__ = ["with_gram"]
+
+
+def with_gram(problem: Problem, gram: ArrayLike, labels: ArrayLike | None = None) -> Problem:
+    """Return the problem with another Gram matrix, and where they are given other labels.
+
+    The basis is kept complete whatever the rank, so that problems of one size have one shape.
+    The number of classes stays: a class that none of the labels has is known to the model all the
+    same.
+
+    Parameters
+    ----------
+    problem
+        Where everything else comes from; theta is fixed in it.
+    gram
+        Gram matrix, shape (m, m).
+    labels
+        Class indices, shape (m,). Default: those of the problem, and m = n.
+    """
+    factor = kernels.factorize(gram, complete=True)
+    labels = np.asarray(problem.labels if labels is None else labels)
+    masked = None
+    if problem.coupling == "independent":
+        masked = masked_design(factor, labels, problem.n_classes)
+    return replace(
+        problem,
+        labels=jnp.asarray(labels, jnp.int32),
+        factor=jax.tree.map(jnp.asarray, factor),
+        masked=jax.tree.map(jnp.asarray, masked),
+        grid=None,
+        family=None,
+    )

@@ -1,0 +1,1 @@
+"""Reference posteriors: what they are of, how they are made, and how they are compared."""

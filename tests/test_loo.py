@@ -1,0 +1,106 @@
+"""Leave-one-out from one run: against dense Gaussians, prior draws and refits."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import oracle
+import pytest
+from sklearn.model_selection import LeaveOneOut
+
+from bmsvm import cross_validate, prepare
+from bmsvm.inference.loo import _smooth, cavity, leave_one_out
+from bmsvm.models.couplings import contrast
+
+CASES = (
+    oracle.Case(3, "sum_to_zero", "hinge", (0, 1, 2, 2, 1)),
+    oracle.Case(3, "sum_to_zero", "normalized", (0, 1, 2, 1, 0), duplicates=True, seed=2),
+    oracle.Case(2, "sum_to_zero", "normalized", (0, 1, 0, 0, 1, 1), seed=3),
+)
+
+
+@pytest.mark.parametrize("kernel", ["gaussian", "linear"])
+def test_a_cavity_is_a_row_given_the_others(kernel):
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(80, 2)), np.arange(80) % 3
+    problem = prepare(X, y, kernel=kernel, hyperparameters=oracle.LIVELY)
+    assert problem.spans == (kernel == "gaussian")
+    columns, tau, sigma2 = rng.normal(size=(80, 2)), 0.4, 0.7
+    basis, values = (np.asarray(part) for part in problem.factor)
+    eta = oracle.LIVELY.intercept_precision
+    covariance = sigma2 * (np.eye(80) + (basis * values) @ basis.T / tau + 1 / eta)
+    mean, variance = cavity(jnp.asarray(columns), tau, sigma2, problem)
+    for i in (0, 17, 79):
+        rest = np.arange(80) != i
+        gain = np.linalg.solve(covariance[np.ix_(rest, rest)], covariance[rest, i])
+        np.testing.assert_allclose(mean[i], gain @ columns[rest], rtol=1e-8, atol=1e-10)
+        expected = covariance[i, i] - gain @ covariance[rest, i]
+        np.testing.assert_allclose(variance[i], expected, rtol=1e-8)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_predictions_are_those_of_exact_posteriors_without_the_row(case):
+    """Both sides by exact draws. Errors are of the size of 1/sqrt(10,000 draws)."""
+    problem, draws = oracle.exact_draws(case, 10_000)
+    scores = draws.columns @ contrast(case.n_classes).T
+    found = leave_one_out(
+        {"scores": scores, "noise_variance": draws.noise_variance, "precision": draws.precision},
+        problem,
+        num_nodes=128,
+    )
+    prior = oracle.prior_draws(np.random.default_rng(1), 1 << 18, problem)
+    scores = prior.columns @ contrast(case.n_classes).T
+    excess = np.maximum(scores + 1 / (case.n_classes - 1), 0)
+    n, labels = len(case.labels), np.array(case.labels)
+    own = excess[:, np.arange(n), labels]
+    probability = np.exp(own) / np.exp(excess).sum(-1)  # eq. (21)
+    likelihood = probability if case.likelihood == "normalized" else np.exp(own - excess.sum(-1))
+    for i in range(n):
+        weight = likelihood[:, np.arange(n) != i].prod(1)
+        expected = np.sum(weight * probability[:, i]) / weight.sum()
+        assert np.exp(found.log_score[i]) == pytest.approx(expected, rel=0.03)
+    np.testing.assert_allclose(found.probabilities.sum(1), 1, rtol=1e-9)
+    assert found.pareto_k.max() < 0.7
+
+
+def test_predictions_are_those_of_refits():
+    """Nine refits, by a scikit-learn splitter, against one run on all rows."""
+    rng = np.random.default_rng(2)
+    y = np.arange(9) % 3
+    X = rng.normal(size=(9, 2)) + 1.5 * np.eye(3)[y][:, :2]
+    settings = {
+        "rng_key": jax.random.key(0),
+        "grid": [1.5],
+        "hyperparameters": oracle.LIVELY,
+        "num_samples": 1500,
+        "num_chains": 2,
+        "progress_bar": False,
+    }
+    result = cross_validate(X, y, folds=LeaveOneOut(), loo=True, **settings)
+    assert result.log_loss.shape == (1, 9)
+    np.testing.assert_allclose(-result.loo[0], result.log_loss[0], atol=0.12)
+    assert -result.loo.mean() == pytest.approx(result.log_loss.mean(), abs=0.02)
+    assert result.pareto_k.max() < 0.7
+
+
+def test_smoothing_tames_the_largest_weights_and_finds_their_tail():
+    """Of Pareto ratios with tail index 0.5; this also tells the sign that ArviZ expects."""
+    ratios = np.random.default_rng(0).pareto(2.0, size=(3, 4000)) + 1
+    log_weights, pareto_k = _smooth(np.log(ratios))
+    assert log_weights.shape == ratios.shape
+    np.testing.assert_allclose(np.exp(log_weights).sum(1), 1)
+    np.testing.assert_array_equal(log_weights.argmax(1), ratios.argmax(1))
+    np.testing.assert_allclose(pareto_k, 0.5, atol=0.2)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"coupling": "independent"}, 'needs coupling="sum_to_zero"'),
+        ({"likelihood": "probit"}, 'needs likelihood="hinge" or "normalized"'),
+        ({"lengthscale": "sample", "lengthscale_grid": [1.0, 2.0]}, "needs a fixed lengthscale"),
+    ],
+)
+def test_what_cannot_be_left_out_is_said(settings, message):
+    problem = prepare([[0.0], [1.0], [2.0]], [0, 1, 1], **settings)
+    with pytest.raises(ValueError, match=message):
+        leave_one_out({}, problem)
