@@ -2,6 +2,7 @@
 
 import pickle
 import re
+import types
 import warnings
 
 import jax
@@ -19,6 +20,7 @@ import bmsvm
 from bmsvm import BMSVMClassifier, kernels
 from bmsvm.estimators import classifier, convergence
 from bmsvm.inference import run as runner
+from bmsvm.inference import select
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -35,7 +37,7 @@ def model(**settings):
 
 
 @pytest.fixture(scope="module", autouse=True)
-def one_program_for_all(quick_chains):
+def one_program_for_all():
     """Fill all data up to the same few sizes: compiling is what takes time here."""
     usual, classifier.ROW_MULTIPLE = classifier.ROW_MULTIPLE, 128
     yield
@@ -59,7 +61,7 @@ WEIGHTS_ARE_NOT_COUNTS = {
 
 
 @parametrize_with_checks(
-    [BMSVMClassifier(lengthscale=0.7, **SMALL)],
+    [BMSVMClassifier(lengthscale=0.7, preset="paper", **SMALL)],  # the quickest to compile
     expected_failed_checks=lambda estimator: WEIGHTS_ARE_NOT_COUNTS,
 )
 def test_scikit_learn_finds_nothing_to_complain_about(estimator, check):
@@ -206,6 +208,24 @@ def test_units_do_not_matter_and_constants_do_no_harm(fitted):
     assert np.all(scaled.training_rows_[:, 2] == 0)
     raw = model(standardize=False).fit(X, Y)
     np.testing.assert_array_equal(raw.training_rows_, X)
+
+
+@pytest.mark.parametrize("method", ["cv", "marginal-likelihood"])
+def test_a_lengthscale_found_first_is_the_one_that_predicts(method, monkeypatch, fitted):
+    asked = {}
+
+    def found(method, X, y, *, options, **model):
+        asked.update(options, method=method, likelihood=model["likelihood"])
+        return types.SimpleNamespace(lengthscale=1.5)
+
+    monkeypatch.setattr(select, "select_lengthscale", found)
+    chosen = model(lengthscale=method, lengthscale_options={"grid": [1.5]}).fit(X, Y)
+    assert asked["method"] == method
+    assert asked["likelihood"] == "normalized"
+    assert asked["seed"] == chosen.seed_
+    assert asked.get("progress_bar", False) is False
+    assert chosen.lengthscale_ == 1.5
+    np.testing.assert_array_equal(chosen.predict_proba(X), fitted.predict_proba(X))
 
 
 def test_progress_is_shown_where_it_is_asked_for(capsys):
@@ -367,6 +387,10 @@ BAD = {
     "prior": (
         {"lengthscale": "sample", "lengthscale_prior": "flat"},
         "lengthscale_prior must be one of",
+    ),
+    "off the grid": (
+        {"lengthscale": "sample", "lengthscale_grid": "off"},
+        'lengthscale="sample" needs a grid here',
     ),
     "hyperparameters": ({"hyperparameters": {"eta": 1}}, "hyperparameters must be a bmsvm"),
     "class weight": ({"class_weight": "even"}, 'class_weight must be a dict, "balanced" or None'),

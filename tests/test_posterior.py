@@ -13,7 +13,6 @@ from bmsvm.inference.posterior_predictive import predictive_draws
 from bmsvm.inference.quasirandom import normal_points
 from bmsvm.models.couplings import class_map, class_vector
 
-pytestmark = pytest.mark.usefixtures("quick_chains")
 RNG = np.random.default_rng(3)
 Y = np.arange(15) % 3
 X = RNG.normal(size=(15, 2)) + 1.5 * np.eye(3)[Y][:, :2]

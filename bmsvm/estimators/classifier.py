@@ -68,9 +68,12 @@ class BMSVMClassifier(ClassifierMixin, BaseEstimator):
         callable ``kernel(X1, X2) -> (n1, n2)`` such as a tinygp kernel.
     lengthscale
         theta of the kernel, in units of the standardised features: a number, one for each
-        feature, or how to find it; see :func:`bmsvm.prepare`.
+        feature, or how to find it: ``"sample"`` (with everything else), ``"marginal-likelihood"``
+        or ``"cv"`` (first, without regard to weights); see :class:`bmsvm.BMSVMGibbs`.
     lengthscale_prior, lengthscale_grid
-        Prior of theta, and the values it may take, where it is not given.
+        Prior of a sampled theta, and the values it may take.
+    lengthscale_options
+        Further arguments of the other two ways.
     hyperparameters
         Constants of the other priors; None for the paper's.
     preset
@@ -146,6 +149,7 @@ class BMSVMClassifier(ClassifierMixin, BaseEstimator):
         lengthscale: ArrayLike | str = DEFAULT_LENGTHSCALE,
         lengthscale_prior: str = "uniform",
         lengthscale_grid: ArrayLike | None = None,
+        lengthscale_options: dict[str, Any] | None = None,
         hyperparameters: Hyperparameters | None = None,
         preset: str = "default",
         num_chains: int = 4,
@@ -165,6 +169,7 @@ class BMSVMClassifier(ClassifierMixin, BaseEstimator):
         self.lengthscale = lengthscale
         self.lengthscale_prior = lengthscale_prior
         self.lengthscale_grid = lengthscale_grid
+        self.lengthscale_options = lengthscale_options
         self.hyperparameters = hyperparameters
         self.preset = preset
         self.num_chains = num_chains
@@ -238,6 +243,7 @@ class BMSVMClassifier(ClassifierMixin, BaseEstimator):
             lengthscale=cast(Any, self.lengthscale),
             lengthscale_prior=self.lengthscale_prior,
             lengthscale_grid=self.lengthscale_grid,
+            lengthscale_options=self._selection_options(),
             coupling=self.coupling,
             likelihood=self.likelihood,
             hyperparameters=PAPER if self.hyperparameters is None else self.hyperparameters,
@@ -247,6 +253,13 @@ class BMSVMClassifier(ClassifierMixin, BaseEstimator):
             problem = sampler.prepare(
                 self.training_rows_, labels, weights, spare_rows=-len(labels) % ROW_MULTIPLE
             )
+            if problem.samples_kernel and problem.grid is None:
+                raise ValueError(
+                    'lengthscale="sample" needs a grid here: pass lengthscale_grid such as '
+                    "numpy.geomspace(0.5, 50, 8), fewer values for more rows; or another "
+                    f"lengthscale. Got lengthscale_grid={self.lengthscale_grid!r} and "
+                    f"{len(labels)} rows"
+                )
             self._adopt(
                 _quietly(
                     run_chains,
@@ -291,6 +304,13 @@ class BMSVMClassifier(ClassifierMixin, BaseEstimator):
         for name in ("standardize", "progress_bar"):
             if not isinstance(getattr(self, name), bool | np.bool_):
                 raise ValueError(f"{name} must be True or False; got {getattr(self, name)!r}")
+
+    def _selection_options(self) -> dict[str, Any] | None:
+        """Return the options of a lengthscale set from the data, our seed among them."""
+        if not isinstance(self.lengthscale, str) or self.lengthscale == "sample":
+            return self.lengthscale_options
+        quiet = {"progress_bar": self.progress_bar} if self.lengthscale == "cv" else {}
+        return {"seed": self.seed_, **quiet, **(self.lengthscale_options or {})}
 
     def _learn_inputs(self, X: np.ndarray) -> None:
         """Learn the mean and the scale of the features, or that there is nothing to do."""
@@ -550,11 +570,8 @@ def _is_index(index: Any) -> bool:
 
 def _chosen_lengthscale(run: Run, given: ArrayLike | str) -> ArrayLike:
     """Return the lengthscale that was given, or that was found when the data were prepared."""
-    for holder in (run.state.problem, run.sampler):
-        chosen = getattr(holder, "lengthscale", None)
-        if isinstance(given, str) and chosen is not None and not isinstance(chosen, str):
-            return np.asarray(chosen, np.float64)
-    return 1.0 if isinstance(given, str) else given
+    found = run.sampler.lengthscale_selection
+    return cast(ArrayLike, given) if found is None else found.lengthscale
 
 
 def _quietly(run: Any, *args: Any, **kwargs: Any) -> Run:
