@@ -8,6 +8,7 @@ fit of the same shape.
 from __future__ import annotations
 
 import functools
+import time
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -24,7 +25,7 @@ from bmsvm.inference.blocks import Block
 from bmsvm.inference.gibbs import BMSVMGibbs, BMSVMState, sweep
 from bmsvm.models.problem import Problem
 
-__all__ = ["COLLECTED", "Run", "run_chains"]
+__all__ = ["COLLECTED", "Run", "run_chains", "values_of"]
 
 PIECE = 50
 """Draws between two looks at the progress bar; what an interruption can lose."""
@@ -46,7 +47,8 @@ def _is_key(leaf: Any) -> bool:
     return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
-def _values(state: BMSVMState, collect: tuple[str, ...]) -> dict[str, jax.Array]:
+def values_of(state: BMSVMState, collect: tuple[str, ...]) -> dict[str, jax.Array]:
+    """Sites of the current draw, of each chain that the state holds."""
     sites = {name.lstrip("_"): value for name, value in state.z.items()}
     return {name: sites[name] if name in sites else getattr(state, name) for name in collect}
 
@@ -61,13 +63,13 @@ def _advance(
     collect: tuple[str, ...],
 ) -> tuple[BMSVMState, dict[str, jax.Array]]:
     """Make ``count`` draws, ``thinning`` sweeps each; draws past ``count`` are zeros."""
-    shapes = jax.eval_shape(functools.partial(_values, collect=collect), state)
+    shapes = jax.eval_shape(functools.partial(values_of, collect=collect), state)
     empty = {name: jnp.zeros((PIECE, *like.shape), like.dtype) for name, like in shapes.items()}
 
     def draw(i, carry):
         state, kept = carry
         state = jax.lax.fori_loop(0, thinning, lambda _, s: sweep(s, blocks), state)
-        values = _values(state, collect)
+        values = values_of(state, collect)
         return state, {name: kept[name].at[i].set(values[name]) for name in collect}
 
     return jax.lax.fori_loop(0, count, draw, (state, empty))
@@ -87,6 +89,8 @@ class Run:
         Sweeps for each draw.
     interrupted
         Whether fewer draws were made than asked for.
+    seconds
+        Time it took, warm-up and compiling included.
     """
 
     samples: dict[str, np.ndarray]
@@ -94,6 +98,7 @@ class Run:
     sampler: BMSVMGibbs
     thinning: int
     interrupted: bool = False
+    seconds: float = 0.0
 
     @property
     def num_samples(self) -> int:
@@ -115,6 +120,7 @@ class Run:
     def more(self, num_samples: int, *, progress_bar: bool = True) -> Run:
         """Continue where the chains stopped: the same draws as having run longer."""
         check_count("num_samples", num_samples)
+        began = time.perf_counter()
         state, pieces, interrupted = _draw(
             self.sampler,
             self.state,
@@ -130,6 +136,7 @@ class Run:
             samples=_join([self.samples, *pieces]),
             state=state,
             interrupted=interrupted,
+            seconds=self.seconds + time.perf_counter() - began,
         )
 
 
@@ -192,6 +199,7 @@ def run_chains(
         raise ValueError('collect names "lengthscale", which is fixed: pass lengthscale="sample"')
     for name in collect:
         check_choice("collect", name, (*FIELDS, *theta))
+    began = time.perf_counter()
     keys = jax.random.split(rng_key, num_chains)
     state = sampler.init(keys, num_warmup, init_params, (problem,), {})
     state, _, interrupted = _draw(
@@ -203,7 +211,8 @@ def run_chains(
         if pieces:
             if interrupted:
                 _warn_of_interruption(pieces, num_samples)
-            return Run(_join(pieces), state, sampler, thinning, interrupted)
+            seconds = time.perf_counter() - began
+            return Run(_join(pieces), state, sampler, thinning, interrupted, seconds)
     raise KeyboardInterrupt("interrupted before the first draws were finished")
 
 
