@@ -17,6 +17,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from bmsvm._validation import check_choice, check_count, check_probability
 from bmsvm.estimators.convergence import diagnose, warn_unless_converged
+from bmsvm.estimators.notebook import NotebookRepr
+from bmsvm.estimators.saving import Savable
 from bmsvm.estimators.weighting import combined_weights
 from bmsvm.inference import uncertainty
 from bmsvm.inference.gibbs import BMSVMGibbs
@@ -50,7 +52,7 @@ FINE_POINTS = 64
 """Points at which the noise is integrated where entropies are taken, which see its error."""
 
 
-class BMSVMClassifier(ClassifierMixin, BaseEstimator):
+class BMSVMClassifier(Savable, NotebookRepr, ClassifierMixin, BaseEstimator):
     """Bayesian multicategory support vector machine, for scikit-learn.
 
     ``fit`` draws from the posterior; every prediction is an average over the draws. Probabilities

@@ -44,7 +44,17 @@ FIELDS = (
 
 
 def _is_key(leaf: Any) -> bool:
-    return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+    return jnp.issubdtype(getattr(leaf, "dtype", float), jax.dtypes.prng_key)
+
+
+def _on_host(leaf: jax.Array) -> Any:
+    """Return a leaf for pickling: JAX would give arrays its float type of the time of unpickling.
+
+    Python numbers stay what they are to JAX, or the program of the chains would not be found again.
+    """
+    if _is_key(leaf):
+        return leaf
+    return leaf.item() if leaf.aval.weak_type and leaf.ndim == 0 else np.asarray(leaf)
 
 
 def values_of(state: BMSVMState, collect: tuple[str, ...]) -> dict[str, jax.Array]:
@@ -106,9 +116,7 @@ class Run:
         return next(iter(self.samples.values())).shape[1]
 
     def __getstate__(self) -> dict[str, Any]:
-        # JAX would give unpickled arrays its current float type: pass them on as NumPy's.
-        host = jax.tree.map(lambda leaf: leaf if _is_key(leaf) else np.asarray(leaf), self.state)
-        return {**self.__dict__, "state": host}
+        return {**self.__dict__, "state": jax.tree.map(_on_host, self.state)}
 
     def __setstate__(self, fields: dict[str, Any]) -> None:
         with jax.enable_x64(True):

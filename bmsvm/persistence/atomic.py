@@ -36,10 +36,9 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         with contextlib.suppress(OSError):
             temporary.unlink()
         if isinstance(error, OSError):
-            kept = "the file that was there is unchanged" if target.exists() else "there is no file"
-            raise OSError(
-                error.errno, f"{error.strerror or error}; nothing was saved, {kept}", os.fspath(path)
-            ) from error
+            kept = "what was there is unchanged" if target.exists() else "there is no file"
+            reason = f"{error.strerror or error}; nothing was saved, {kept}"
+            raise OSError(error.errno, reason, os.fspath(path)) from error
         raise
     _sync_directory(target.parent)
 

@@ -66,6 +66,8 @@ class Encoder:
             if jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
                 data = self._array(np.asarray(jax.random.key_data(value)), name)
                 return {"key": data, "kind": str(jax.random.key_impl(value))}
+            if value.aval.weak_type and value.ndim == 0:  # a Python number, to JAX
+                return {"number": self.encode(value.item(), name)}
             return {"jax": self._array(np.asarray(value), name)}
         if isinstance(value, np.generic):
             _check_type(value.dtype, name)
@@ -174,6 +176,9 @@ class Decoder:
                 return self._strings(texts, width)
             case {"array": dict(entry)}:
                 return self._array(**entry)
+            case {"number": part}:
+                with jax.enable_x64(True):
+                    return jnp.asarray(self.decode(part))
             case {"jax": dict(entry)}:
                 with jax.enable_x64(True):
                     return jnp.asarray(self._array(**entry))
@@ -181,8 +186,9 @@ class Decoder:
                 with jax.enable_x64(True):
                     return jax.random.wrap_key_data(jnp.asarray(self._array(**entry)), impl=kind)
             case {"structure": str(kind), "fields": dict(fields)} if kind in STRUCTURES:
-                parts = {field: self.decode(part) for field, part in fields.items()}
-                return STRUCTURES[kind](**parts)
+                return STRUCTURES[kind](
+                    **{field: self.decode(part) for field, part in fields.items()}
+                )
         raise ModelFileError("its settings hold something that this version of bmsvm does not know")
 
     def _array(self, *, name: str, dtype: str, shape: list[int]) -> np.ndarray:

@@ -159,12 +159,17 @@ def _contents(model: BMSVMClassifier) -> tuple[dict[str, str | int], dict[str, V
 
 def _named_leaves(state: BMSVMState) -> dict[str, Any]:
     """Leaves of the state by their path, the problem left out."""
-    leaves, _ = jax.tree_util.tree_flatten_with_path(state._replace(problem=None))
+    leaves, _ = jax.tree_util.tree_flatten_with_path(_without_problem(state))
     return {jax.tree_util.keystr(path): leaf for path, leaf in leaves}
 
 
+def _without_problem(state: BMSVMState) -> BMSVMState:
+    return state._replace(problem=None)  # type: ignore[arg-type]
+
+
 def _variables(arrays: dict[str, np.ndarray]) -> dict[str, Variable]:
-    variables, lengths = {}, {}
+    variables: dict[str, Variable] = {}
+    lengths: dict[str, int] = {}
     for name, values in arrays.items():
         stored = _as_stored(values)
         dimensions = DIMENSIONS.get(name, ())
@@ -252,7 +257,7 @@ def _read(file: BinaryIO, size: int) -> BMSVMClassifier:
         if place.size != math.prod(shape) * dtype.itemsize:
             raise ModelFileError(f"the array {name} has another size than it should")
         file.seek(place.begin)
-        raw = np.dtype("i1") if dtype == bool else dtype.newbyteorder(">")
+        raw = np.dtype("i1") if dtype.kind == "b" else dtype.newbyteorder(">")
         return np.frombuffer(file.read(place.size), raw).reshape(shape).astype(dtype)
 
     document = json.loads(str(header.attributes["settings"].value))
@@ -289,9 +294,7 @@ def _model(document: dict[str, Any], decoder: Decoder) -> BMSVMClassifier:
     model = estimator(**parameters)
     for name, value in _decoded(document["fitted"], decoder).items():
         if name not in FITTED:
-            raise ModelFileError(
-                f"it has {name!r:.60}, which this version of bmsvm does not know"
-            )
+            raise ModelFileError(f"it has {name!r:.60}, which this version of bmsvm does not know")
         setattr(model, name, value)
     model.run_ = _run(document["run"], decoder)
     check_fitted(model)
@@ -322,7 +325,7 @@ def _run(document: dict[str, Any], decoder: Decoder) -> Run:
 
 def _state(leaves: dict[str, Any], sampler: BMSVMGibbs, problem: Problem) -> BMSVMState:
     """Put the leaves of a state where the sampler would have them."""
-    template = state_like(sampler, problem, leaves[".rng_key"])._replace(problem=None)
+    template = _without_problem(state_like(sampler, problem, leaves[".rng_key"]))
     like = _named_leaves(template)
     if leaves.keys() != like.keys():
         raise ModelFileError("its chains are of another sampler than this version of bmsvm has")
