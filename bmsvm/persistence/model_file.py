@@ -7,6 +7,7 @@ import json
 import math
 import os
 import stat
+from collections.abc import Callable
 from typing import Any, BinaryIO
 
 import jax
@@ -252,6 +253,15 @@ def _read(file: BinaryIO, size: int) -> BMSVMClassifier:
     if _digest(file, header) != header.attributes["sha256"].value:
         raise ModelFileError("it is damaged: its content does not match its checksum")
 
+    document = json.loads(str(header.attributes["settings"].value))
+    return _model(document, Decoder(_reader(file, header)))
+
+
+def _reader(
+    file: BinaryIO, header: Header
+) -> Callable[[str, np.dtype, tuple[int, ...]], np.ndarray]:
+    """Return a function that reads an array, given its name, type and shape."""
+
     def read(name: str, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
         place = header.variables[name]
         if place.size != math.prod(shape) * dtype.itemsize:
@@ -260,8 +270,7 @@ def _read(file: BinaryIO, size: int) -> BMSVMClassifier:
         raw = np.dtype("i1") if dtype.kind == "b" else dtype.newbyteorder(">")
         return np.frombuffer(file.read(place.size), raw).reshape(shape).astype(dtype)
 
-    document = json.loads(str(header.attributes["settings"].value))
-    return _model(document, Decoder(read))
+    return read
 
 
 def _check_header(header: Header) -> None:
