@@ -11,6 +11,7 @@ from bmsvm.inference.gibbs import BMSVMGibbs, BMSVMState
 from bmsvm.inference.run import Run, values_of
 from bmsvm.kernels import NAMED, Factor
 from bmsvm.models.couplings import COUPLINGS
+from bmsvm.models.hyperparameters import Hyperparameters
 from bmsvm.models.likelihoods import LIKELIHOODS
 from bmsvm.models.problem import Design, KernelGrid, Problem
 from bmsvm.persistence.errors import ModelFileError
@@ -36,23 +37,22 @@ def check_problem(problem: Any, sampler: BMSVMGibbs) -> None:
     """Require a problem whose arrays agree with each other and with the sampler's settings."""
     _require(isinstance(problem, Problem), "the problem")
     settings = sampler._settings
+    _require(isinstance(settings["hyperparameters"], Hyperparameters), "hyperparameters")
     _require(problem.coupling in COUPLINGS, "coupling")
     _require(problem.likelihood in LIKELIHOODS, "likelihood")
     for name in ("coupling", "likelihood"):
         _require(getattr(problem, name) == settings[name], name)
-    _require(type(problem.n_classes) is int and problem.n_classes >= 2, "the number of classes")
     n = problem.labels.shape[0]
     _require_array(problem.labels, (n,), "int32", "the labels")
-    labels = np.asarray(problem.labels)
-    _require(n >= 2 and labels.min() >= 0 and labels.max() < problem.n_classes, "the labels")
+    classes, known = problem.n_classes, np.unique(problem.labels)
+    _require(type(classes) is int and 2 <= classes == len(known) <= n, "the number of classes")
+    _require(known[0] == 0 and known[-1] == classes - 1, "the labels")
     if problem.row_weights is not None:
         _require_array(problem.row_weights, (n,), "float64", "the weights of the rows")
     for value in jax.tree.leaves(problem.hyper):
         _require_array(value, (), "float64", "the hyperparameters")
-    sampled = isinstance(settings["lengthscale"], str)
-    _require((problem.grid is not None) == sampled, "the grid of lengthscales")
     _check_factors(problem.factor, problem.masked, problem, ())
-    if sampled:
+    if problem.grid is not None:
         _require(isinstance(problem.grid, KernelGrid), "the grid of lengthscales")
         size = problem.grid.values.shape
         _require_array(problem.grid.values, size, "float64", "the lengthscales")

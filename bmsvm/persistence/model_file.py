@@ -315,7 +315,10 @@ def _decoded(entries: dict[str, Any], decoder: Decoder) -> dict[str, Any]:
 
 
 def _run(document: dict[str, Any], decoder: Decoder) -> Run:
-    sampler = BMSVMGibbs(**_decoded(document["sampler"], decoder))
+    settings = _decoded(document["sampler"], decoder)
+    if not settings.keys() <= {*BMSVMGibbs()._settings, "preset"}:
+        raise ModelFileError("its sampler has settings that this version of bmsvm does not know")
+    sampler = BMSVMGibbs(**settings)
     problem = decoder.decode(document["problem"])
     check_problem(problem, sampler)
     run = Run(
@@ -334,6 +337,9 @@ def _run(document: dict[str, Any], decoder: Decoder) -> Run:
 
 def _state(leaves: dict[str, Any], sampler: BMSVMGibbs, problem: Problem) -> BMSVMState:
     """Put the leaves of a state where the sampler would have them."""
+    # Before anything of the size that the problem claims is made: the file is as large, too.
+    if leaves[".position.columns"].shape[1:] != (problem.n_rows, problem.n_columns):
+        raise ModelFileError("its chains do not fit its data: position.columns")
     template = _without_problem(state_like(sampler, problem, leaves[".rng_key"]))
     like = _named_leaves(template)
     if leaves.keys() != like.keys():
