@@ -108,12 +108,12 @@ def numbers(table: Table, columns: Sequence[str]) -> np.ndarray:
     values = np.empty((len(table.rows), len(columns)))
     for i, cells in enumerate(table.rows):
         for j, place in enumerate(places):
+            cell = cells[place]
             try:
-                values[i, j] = float(cells[place])
+                values[i, j] = math.nan if "_" in cell else float(cell)
             except ValueError:
                 values[i, j] = math.nan
             if not math.isfinite(values[i, j]):
-                cell = cells[place]
                 found = f"{cell[:40]!r} is not a finite number" if cell else "the cell is empty"
                 raise TableError(
                     f"{table.path}, line {table.lines[i]}, column {columns[j]!r}: {found}"

@@ -10,6 +10,7 @@ import sys
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 
@@ -48,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except OSError as error:
             where = "" if error.filename is None else f"{os.fspath(error.filename)}: "
             return _fail(f"{where}{error.strerror or error}")
-        except (ValueError, MemoryError, ImportError) as error:
+        except (ValueError, RuntimeError, MemoryError, ImportError) as error:
             return _fail(str(error) or type(error).__name__)
 
 
@@ -180,10 +181,15 @@ def _summary(options: argparse.Namespace) -> int:
 # Options -------------------------------------------------------------------------------------
 
 
+class _Parser(argparse.ArgumentParser):
+    """Says in one line what it does not understand."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: error: {_one_line(message)}; see {self.prog} --help\n")
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="bmsvm", description="Bayesian multicategory support vector machines."
-    )
+    parser = _Parser(prog="bmsvm", description="Bayesian multicategory support vector machines.")
     parser.add_argument("--version", action="version", version=f"bmsvm {bmsvm.__version__}")
     commands = parser.add_subparsers(required=True, metavar="command")
 
@@ -193,7 +199,7 @@ def _parser() -> argparse.ArgumentParser:
 
     fit = commands.add_parser("fit", help="fit a model to a CSV file and save it")
     fit.add_argument("data", help="CSV file with a header: numbers, and a column of labels")
-    fit.add_argument("--target", required=True, help="the column of labels")
+    fit.add_argument("--target", required=True, help="the column of labels, taken as text")
     fit.add_argument("-o", "--output", required=True, help="where to save the model")
     fit.add_argument(
         "--drop", action="append", default=[], metavar="COLUMN", help="leave a column out"

@@ -144,6 +144,7 @@ def test_the_script_is_declared():
         ("a,b,y\n1,2,x\n\n1,x\n", "line 4: 2 cells, where the header has 3"),
         ("a,b,y\n1,2,x\n1,2,z,3\n", "line 3: 4 cells, where the header has 3"),
         ("a,b,y\n1,2,x\n1,many,z\n", "line 3, column 'b': 'many' is not a finite number"),
+        ("a,b,y\n1,2,x\n1,1_0,z\n", "line 3, column 'b': '1_0' is not a finite number"),
         ("a,b,y\n1,2,x\n1,inf,z\n", "line 3, column 'b': 'inf' is not a finite number"),
         ("a,b,y\n1,2,x\n,1,z\n", "line 3, column 'a': the cell is empty"),
         ("a,b,y\n1,2,x\n1,1,\n", "line 3, column 'y': the cell is empty"),
@@ -226,6 +227,8 @@ def test_commands_that_cannot_be_understood(capsys):
         with pytest.raises(SystemExit) as stopped:
             cli.main(arguments)
         assert stopped.value.code == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert "error: " in line
 
 
 def test_an_interruption_before_the_first_draw(capsys, monkeypatch, data, tmp_path):
