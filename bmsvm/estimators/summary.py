@@ -112,7 +112,8 @@ def summarise_model(model: Any) -> Summary:
     """Summarise a fitted :class:`bmsvm.BMSVMClassifier`."""
     run, problem = model.run_, model.problem_
     settings = run.sampler._settings
-    counts = np.bincount(np.asarray(problem.labels), minlength=problem.n_classes)
+    n = len(model.training_rows_)  # the problem may have spare rows beyond these
+    counts = np.bincount(np.asarray(problem.labels)[:n], minlength=problem.n_classes)
     chains, draws = run.samples["precision"].shape
     found = model.diagnostics_
     told = bool(found) and draws >= FEWEST_DRAWS
@@ -127,7 +128,7 @@ def summarise_model(model: Any) -> Summary:
             "sampler": run.sampler._preset or "custom",
         },
         classes=tuple(zip(model.classes_.tolist(), counts.tolist(), strict=True)),
-        num_rows=problem.n_rows,
+        num_rows=n,
         num_features=model.n_features_in_,
         num_chains=chains,
         num_warmup=int(run.state.n_warmup),

@@ -103,7 +103,9 @@ def check_samples(run: Run) -> None:
 def check_fitted(model: Any) -> None:
     """Require what was learned to fit the chains."""
     problem = model.run_.state.problem
-    n, c = problem.labels.shape[0], problem.n_classes
+    _require(isinstance(model.training_rows_, np.ndarray), "training_rows_")
+    n, c = len(model.training_rows_), problem.n_classes
+    _require(2 <= n <= problem.n_rows, "training_rows_")  # the problem may have spare rows
     for name in ("n_features_in_", "n_iter_", "seed_"):
         value = getattr(model, name)
         _require(isinstance(value, int) and 0 <= value < 2**63, name)

@@ -68,7 +68,7 @@ DIMENSIONS: dict[str, tuple[str, ...]] = {
     "problem_grid_values": ("lengthscale",),
     "problem_labels": ("row",),
     "problem_row_weights": ("row",),
-    "training_rows": ("row", "feature"),
+    "training_rows": ("training_row", "feature"),
 }
 """Names of the axes of some variables, for whoever looks into a file."""
 
