@@ -14,6 +14,7 @@ import tracemalloc
 import warnings
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 import scipy.io
@@ -63,6 +64,13 @@ def assert_same_model(one, other):
         np.testing.assert_array_equal(draws, other.run_.samples[name])
 
 
+def assert_same_program(one, other):
+    """Require states that are the same to JAX, which then compiles nothing anew."""
+    types = [jax.tree.map(jax.typeof, model.run_.state) for model in (one, other)]
+    assert types[0] == types[1]
+    assert one.run_.sampler.blocks == other.run_.sampler.blocks
+
+
 # The same model --------------------------------------------------------------------------------
 
 CONFIGURATIONS = {
@@ -94,6 +102,7 @@ def test_loading_gives_the_model_back_and_its_chains_go_on(name, tmp_path):
     assert_same_model(model, loaded)
     assert repr(loaded) == repr(model)
     assert loaded.run_.seconds == model.run_.seconds > 0
+    assert_same_program(model, loaded)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         loaded.fit_more(10)
@@ -105,7 +114,9 @@ def test_loading_gives_the_model_back_and_its_chains_go_on(name, tmp_path):
 
 
 def test_pickling_gives_the_model_back_too(fitted):
-    assert_same_model(fitted, pickle.loads(pickle.dumps(fitted)))
+    unpickled = pickle.loads(pickle.dumps(fitted))
+    assert_same_model(fitted, unpickled)
+    assert_same_program(fitted, unpickled)
 
 
 def test_all_that_is_learned_is_saved(fitted):
@@ -522,6 +533,24 @@ def test_settings_of_large_promises_cost_little(settings, tmp_path):
         assert tracemalloc.get_traced_memory()[1] < 2**27
     finally:
         tracemalloc.stop()
+
+
+def test_a_short_file_cannot_ask_for_many_copies():
+    decoder = Decoder(lambda name, dtype, shape: np.zeros(shape, dtype))
+    array = {"array": {"name": "v", "dtype": "int8", "shape": [10]}}
+    decoder.decode(array)
+    with pytest.raises(ModelFileError, match="used twice"):
+        decoder.decode(array)
+
+
+def test_variables_that_overlap_are_refused(image):
+    header = netcdf3.read_header(io.BytesIO(image), len(image))
+    first, second = list(header.variables.values())[:2]
+    begin = image.index(second.begin.to_bytes(8, "big"))
+    for place in (0, first.begin, second.begin - 4):
+        damaged = image[:begin] + place.to_bytes(8, "big") + image[begin + 8 :]
+        with pytest.raises(ModelFileError, match="overlap"):
+            netcdf3.read_header(io.BytesIO(damaged), len(damaged))
 
 
 def _mutated(data, chance, header_size):
