@@ -389,7 +389,7 @@ def test_what_is_not_a_file_is_refused(tmp_path):
 
 def test_truncated_files_are_refused(image, tmp_path):
     for size in np.linspace(4, len(image) - 1, 40).astype(int):
-        with pytest.raises(ModelFileError, match="truncated"):
+        with pytest.raises(ModelFileError, match=": it is truncated"):
             load_bytes(image[:size], tmp_path)
 
 
