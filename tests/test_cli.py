@@ -16,8 +16,6 @@ import bmsvm
 from bmsvm import cli
 from bmsvm.inference import run as runner
 
-pytestmark = pytest.mark.usefixtures("quick_chains")
-
 QUICK = ["--likelihood", "hinge", "--preset", "gibbs", "--lengthscale", "1.5", "--seed", "0"]
 QUICK += ["--chains", "2", "--warmup", "20", "--draws", "20"]
 
@@ -30,7 +28,7 @@ def data(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def model(quick_chains, tmp_path_factory):
+def model(tmp_path_factory):
     path = tmp_path_factory.mktemp("model") / "model.nc"
     fit().save(path)
     return path

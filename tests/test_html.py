@@ -13,14 +13,12 @@ from bmsvm.estimators.convergence import Diagnosis
 from bmsvm.estimators.notebook import summary_html
 from bmsvm.estimators.summary import Lengthscale, summarise_model
 
-pytestmark = pytest.mark.usefixtures("quick_chains")
-
 HOSTILE = ["<script>alert(1)</script>", "' onload='x", "\u202e\ud800</td>&amp;"]
 VOID = {"br", "input", "img", "hr", "meta", "link"}
 
 
 @pytest.fixture(scope="module")
-def fitted(quick_chains):
+def fitted():
     return fit()
 
 

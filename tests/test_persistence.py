@@ -1,5 +1,7 @@
 """Saved models: the same after loading, whole after a crash, and harmless from strangers."""
 
+import copy
+import dataclasses
 import errno
 import io
 import json
@@ -24,20 +26,19 @@ from small_models import NEW, SMALL, X, Y, fit, renamed
 
 import bmsvm
 from bmsvm import BMSVMClassifier, Hyperparameters, kernels, load
+from bmsvm.inference.cross_validation import CrossValidation
+from bmsvm.inference.evidence import EvidenceMaximum
 from bmsvm.persistence import FORMAT_VERSION, ModelFileError, atomic, model_file, netcdf3
 from bmsvm.persistence.encoding import STORAGE, Decoder, Encoder
 
-pytestmark = [
-    pytest.mark.usefixtures("quick_chains"),
-    pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning"),
-]
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
 MUTATIONS = int(os.environ.get("BMSVM_MUTATIONS", "300"))
 """Damaged files to try; BMSVM_MUTATIONS=10000 for a thorough run."""
 
 
 @pytest.fixture(scope="module")
-def fitted(quick_chains):
+def fitted():
     return fit()
 
 
@@ -117,6 +118,44 @@ def test_pickling_gives_the_model_back_too(fitted):
     unpickled = pickle.loads(pickle.dumps(fitted))
     assert_same_model(fitted, unpickled)
     assert_same_program(fitted, unpickled)
+
+
+@pytest.mark.parametrize(
+    "selection",
+    [
+        CrossValidation(
+            grid=np.array([1.0, 1.5]),
+            log_loss=np.array([[2.0, np.nan], [1.0, 1.0]]),
+            error=np.zeros((2, 2)),
+            loo=np.zeros((2, 0)),
+            pareto_k=np.zeros((2, 0)),
+            criterion="log_loss",
+        ),
+        EvidenceMaximum(
+            lengthscale=np.array([1.5, 2.0]),
+            precision=None,
+            noise_variance=0.5,
+            path=np.ones((3, 2)),
+            gradients=np.ones((3, 2)),
+            gradient=np.ones(2),
+            gradient_error=np.ones(2),
+            log_error=np.ones(2),
+            converged=True,
+            init_params={"precision": np.ones(2)},
+        ),
+    ],
+    ids=["cv", "marginal-likelihood"],
+)
+def test_how_the_lengthscale_was_found_is_saved(fitted, selection, tmp_path):
+    other = renamed(fitted, fitted.classes_)
+    other.run_ = dataclasses.replace(other.run_, sampler=copy.copy(other.run_.sampler))
+    other.run_.sampler.lengthscale_selection = selection
+    other.save(tmp_path / "model.nc")
+    found = load(tmp_path / "model.nc").run_.sampler.lengthscale_selection
+    assert type(found) is type(selection)
+    np.testing.assert_array_equal(found.lengthscale, selection.lengthscale)
+    for field in dataclasses.fields(selection):
+        np.testing.assert_equal(getattr(found, field.name), getattr(selection, field.name))
 
 
 def test_all_that_is_learned_is_saved(fitted):
@@ -448,6 +487,8 @@ BASIS = ("run", "problem", "fields", "factor", "fields", "basis")
         _set("run", "problem", "fields", "n_classes", to=4),
         _set("run", "problem", "fields", "n_classes", to=10**9),
         _set("run", "problem", "fields", "grid", to=1),
+        _set("run", "problem", "fields", "family", to=1),
+        _set("run", "selection", to=1.5),
         _set(*BASIS, "jax", "shape", to=[1024]),
         _set(*BASIS, "jax", "shape", to=[32, -32]),
         _set(*BASIS, "jax", "shape", to=[2**30, 2**30, 2**30]),

@@ -7,16 +7,19 @@ from typing import Any
 import jax
 import numpy as np
 
+from bmsvm.inference.cross_validation import CrossValidation
+from bmsvm.inference.evidence import EvidenceMaximum
 from bmsvm.inference.gibbs import BMSVMGibbs, BMSVMState
 from bmsvm.inference.run import Run, values_of
 from bmsvm.kernels import NAMED, Factor
 from bmsvm.models.couplings import COUPLINGS
 from bmsvm.models.hyperparameters import Hyperparameters
+from bmsvm.models.kernel_parameters import Design, KernelGrid
 from bmsvm.models.likelihoods import LIKELIHOODS
-from bmsvm.models.problem import Design, KernelGrid, Problem
+from bmsvm.models.problem import Problem
 from bmsvm.persistence.errors import ModelFileError
 
-__all__ = ["check_fitted", "check_problem", "check_samples", "state_like"]
+__all__ = ["check_fitted", "check_problem", "check_samples", "check_selection", "state_like"]
 
 
 def _require(good: bool, what: str) -> None:
@@ -51,6 +54,7 @@ def check_problem(problem: Any, sampler: BMSVMGibbs) -> None:
         _require_array(problem.row_weights, (n,), "float64", "the weights of the rows")
     for value in jax.tree.leaves(problem.hyper):
         _require_array(value, (), "float64", "the hyperparameters")
+    _require(problem.family is None, "parameters of the kernel")
     _check_factors(problem.factor, problem.masked, problem, ())
     if problem.grid is not None:
         _require(isinstance(problem.grid, KernelGrid), "the grid of lengthscales")
@@ -59,6 +63,9 @@ def check_problem(problem: Any, sampler: BMSVMGibbs) -> None:
         _require(len(size) == 1 and size[0] >= 2, "the lengthscales")
         _require(bool(np.all(np.asarray(problem.grid.values) > 0)), "the lengthscales")
         _require_array(problem.grid.log_prior, size, "float64", "the prior of the lengthscales")
+        start = np.asarray(problem.grid.start)
+        _require(start.shape == () and start.dtype.kind == "i", "the first lengthscale")
+        _require(bool(0 <= start < size[0]), "the first lengthscale")
         _check_factors(problem.grid.factors, problem.grid.masked, problem, size)
 
 
@@ -80,6 +87,14 @@ def state_like(sampler: BMSVMGibbs, problem: Problem, keys: Any) -> BMSVMState:
     """Return the shapes and types of the state of chains that start with some keys."""
     with jax.enable_x64(True):
         return jax.eval_shape(lambda keys: sampler.init(keys, 0, None, (problem,), {}), keys)
+
+
+def check_selection(selection: Any) -> None:
+    """Require a way in which theta was found, or None."""
+    if selection is not None:
+        _require(isinstance(selection, CrossValidation | EvidenceMaximum), "the lengthscale")
+        scale = np.asarray(selection.lengthscale, np.float64)
+        _require(bool(np.all(np.isfinite(scale) & (scale > 0))), "the lengthscale")
 
 
 def check_samples(run: Run) -> None:

@@ -17,16 +17,28 @@ import jax.numpy as jnp
 import numpy as np
 
 from bmsvm.estimators.convergence import Diagnosis
+from bmsvm.inference.cross_validation import CrossValidation
+from bmsvm.inference.evidence import EvidenceMaximum
 from bmsvm.kernels import Factor
 from bmsvm.models.hyperparameters import Hyperparameters
-from bmsvm.models.problem import Design, KernelGrid, Problem
+from bmsvm.models.kernel_parameters import Design, KernelGrid
+from bmsvm.models.problem import Problem
 from bmsvm.persistence.errors import ModelFileError
 
 __all__ = ["STORAGE", "Decoder", "Encoder"]
 
 STRUCTURES: dict[str, type] = {
     structure.__name__: structure
-    for structure in (Design, Diagnosis, Factor, Hyperparameters, KernelGrid, Problem)
+    for structure in (
+        CrossValidation,
+        Design,
+        Diagnosis,
+        EvidenceMaximum,
+        Factor,
+        Hyperparameters,
+        KernelGrid,
+        Problem,
+    )
 }
 """Classes that may be saved: frozen data, made of their fields."""
 

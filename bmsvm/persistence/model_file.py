@@ -20,7 +20,13 @@ from bmsvm.inference.gibbs import BMSVMGibbs, BMSVMState
 from bmsvm.inference.run import Run
 from bmsvm.models.problem import Problem
 from bmsvm.persistence.atomic import replacing
-from bmsvm.persistence.checks import check_fitted, check_problem, check_samples, state_like
+from bmsvm.persistence.checks import (
+    check_fitted,
+    check_problem,
+    check_samples,
+    check_selection,
+    state_like,
+)
 from bmsvm.persistence.encoding import STORAGE, Decoder, Encoder
 from bmsvm.persistence.errors import ModelFileError
 from bmsvm.persistence.netcdf3 import Header, Variable, read_header, write
@@ -143,6 +149,7 @@ def _contents(model: BMSVMClassifier) -> tuple[dict[str, str | int], dict[str, V
                 name: encoder.encode(value, f"sampler_{name}")
                 for name, value in {**run.sampler._settings, "preset": run.sampler._preset}.items()
             },
+            "selection": encoder.encode(run.sampler.lengthscale_selection, "selection"),
             "thinning": encoder.encode(run.thinning, "thinning"),
             "interrupted": bool(run.interrupted),
             "seconds": float(run.seconds),
@@ -319,6 +326,8 @@ def _run(document: dict[str, Any], decoder: Decoder) -> Run:
     if not settings.keys() <= {*BMSVMGibbs()._settings, "preset"}:
         raise ModelFileError("its sampler has settings that this version of bmsvm does not know")
     sampler = BMSVMGibbs(**settings)
+    sampler.lengthscale_selection = decoder.decode(document["selection"])
+    check_selection(sampler.lengthscale_selection)
     problem = decoder.decode(document["problem"])
     check_problem(problem, sampler)
     run = Run(
