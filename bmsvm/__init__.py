@@ -3,6 +3,7 @@
 from bmsvm.estimators import BMSVMClassifier
 from bmsvm.inference import BMSVMGibbs, cross_validate, maximize_evidence, run_chains
 from bmsvm.models import PAPER, Hyperparameters, Problem, prepare
+from bmsvm.persistence import load
 
 __version__ = "0.1.0.dev0"
 
@@ -13,6 +14,7 @@ __all__ = [
     "Hyperparameters",
     "Problem",
     "cross_validate",
+    "load",
     "maximize_evidence",
     "prepare",
     "run_chains",

@@ -12,7 +12,6 @@ from scipy import stats
 from bmsvm import BMSVMClassifier
 from bmsvm.inference.uncertainty import accept, entropy, prediction_sets, summarise
 
-pytestmark = pytest.mark.usefixtures("quick_chains")
 FEW = settings(deadline=None, max_examples=50, derandomize=True, database=None)
 TABLES = arrays(float, st.tuples(st.integers(1, 8), st.integers(2, 5)), elements=st.floats(0.01, 1))
 PROBABILITIES = TABLES.map(lambda table: table / table.sum(1, keepdims=True))
@@ -73,7 +72,7 @@ def test_accepted_rows_meet_the_target_and_one_more_would_not(probabilities, err
 
 
 @pytest.fixture(scope="module")
-def model(quick_chains):
+def model():
     rng = np.random.default_rng(0)
     y = np.arange(60) % 3
     X = rng.normal(size=(60, 2)) + 3 * np.eye(3)[y][:, :2]

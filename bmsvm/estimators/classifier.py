@@ -17,6 +17,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from bmsvm._validation import check_choice, check_count, check_probability
 from bmsvm.estimators.convergence import diagnose, warn_unless_converged
+from bmsvm.estimators.notebook import NotebookRepr
+from bmsvm.estimators.saving import Savable
 from bmsvm.estimators.weighting import combined_weights
 from bmsvm.inference import uncertainty
 from bmsvm.inference.gibbs import BMSVMGibbs
@@ -50,7 +52,7 @@ FINE_POINTS = 64
 """Points at which the noise is integrated where entropies are taken, which see its error."""
 
 
-class BMSVMClassifier(ClassifierMixin, BaseEstimator):
+class BMSVMClassifier(Savable, NotebookRepr, ClassifierMixin, BaseEstimator):
     """Bayesian multicategory support vector machine, for scikit-learn.
 
     ``fit`` draws from the posterior; every prediction is an average over the draws. Probabilities
@@ -68,9 +70,12 @@ class BMSVMClassifier(ClassifierMixin, BaseEstimator):
         callable ``kernel(X1, X2) -> (n1, n2)`` such as a tinygp kernel.
     lengthscale
         theta of the kernel, in units of the standardised features: a number, one for each
-        feature, or how to find it; see :func:`bmsvm.prepare`.
+        feature, or how to find it: ``"sample"`` (with everything else), ``"marginal-likelihood"``
+        or ``"cv"`` (first, without regard to weights); see :class:`bmsvm.BMSVMGibbs`.
     lengthscale_prior, lengthscale_grid
-        Prior of theta, and the values it may take, where it is not given.
+        Prior of a sampled theta, and the values it may take.
+    lengthscale_options
+        Further arguments of the other two ways.
     hyperparameters
         Constants of the other priors; None for the paper's.
     preset
@@ -146,6 +151,7 @@ class BMSVMClassifier(ClassifierMixin, BaseEstimator):
         lengthscale: ArrayLike | str = DEFAULT_LENGTHSCALE,
         lengthscale_prior: str = "uniform",
         lengthscale_grid: ArrayLike | None = None,
+        lengthscale_options: dict[str, Any] | None = None,
         hyperparameters: Hyperparameters | None = None,
         preset: str = "default",
         num_chains: int = 4,
@@ -165,6 +171,7 @@ class BMSVMClassifier(ClassifierMixin, BaseEstimator):
         self.lengthscale = lengthscale
         self.lengthscale_prior = lengthscale_prior
         self.lengthscale_grid = lengthscale_grid
+        self.lengthscale_options = lengthscale_options
         self.hyperparameters = hyperparameters
         self.preset = preset
         self.num_chains = num_chains
@@ -238,6 +245,7 @@ class BMSVMClassifier(ClassifierMixin, BaseEstimator):
             lengthscale=cast(Any, self.lengthscale),
             lengthscale_prior=self.lengthscale_prior,
             lengthscale_grid=self.lengthscale_grid,
+            lengthscale_options=self._selection_options(),
             coupling=self.coupling,
             likelihood=self.likelihood,
             hyperparameters=PAPER if self.hyperparameters is None else self.hyperparameters,
@@ -247,6 +255,13 @@ class BMSVMClassifier(ClassifierMixin, BaseEstimator):
             problem = sampler.prepare(
                 self.training_rows_, labels, weights, spare_rows=-len(labels) % ROW_MULTIPLE
             )
+            if problem.samples_kernel and problem.grid is None:
+                raise ValueError(
+                    'lengthscale="sample" needs a grid here: pass lengthscale_grid such as '
+                    "numpy.geomspace(0.5, 50, 8), fewer values for more rows; or another "
+                    f"lengthscale. Got lengthscale_grid={self.lengthscale_grid!r} and "
+                    f"{len(labels)} rows"
+                )
             self._adopt(
                 _quietly(
                     run_chains,
@@ -291,6 +306,13 @@ class BMSVMClassifier(ClassifierMixin, BaseEstimator):
         for name in ("standardize", "progress_bar"):
             if not isinstance(getattr(self, name), bool | np.bool_):
                 raise ValueError(f"{name} must be True or False; got {getattr(self, name)!r}")
+
+    def _selection_options(self) -> dict[str, Any] | None:
+        """Return the options of a lengthscale set from the data, our seed among them."""
+        if not isinstance(self.lengthscale, str) or self.lengthscale == "sample":
+            return self.lengthscale_options
+        quiet = {"progress_bar": self.progress_bar} if self.lengthscale == "cv" else {}
+        return {"seed": self.seed_, **quiet, **(self.lengthscale_options or {})}
 
     def _learn_inputs(self, X: np.ndarray) -> None:
         """Learn the mean and the scale of the features, or that there is nothing to do."""
@@ -353,7 +375,8 @@ class BMSVMClassifier(ClassifierMixin, BaseEstimator):
         The likeliest class, the first of equals; with ``decision="paper"`` the class that is
         least probably excluded, eq. (20).
         """
-        return self.classes_[np.argmax(self._merit(X), axis=1)]
+        best = np.argmax(self._merit(X), axis=1)
+        return self.classes_[best]
 
     def predict_proba(self, X) -> np.ndarray:
         """Class probabilities, averaged over the posterior: shape (m, c)."""
@@ -549,11 +572,8 @@ def _is_index(index: Any) -> bool:
 
 def _chosen_lengthscale(run: Run, given: ArrayLike | str) -> ArrayLike:
     """Return the lengthscale that was given, or that was found when the data were prepared."""
-    for holder in (run.state.problem, run.sampler):
-        chosen = getattr(holder, "lengthscale", None)
-        if isinstance(given, str) and chosen is not None and not isinstance(chosen, str):
-            return np.asarray(chosen, np.float64)
-    return 1.0 if isinstance(given, str) else given
+    found = run.sampler.lengthscale_selection
+    return cast(ArrayLike, given) if found is None else found.lengthscale
 
 
 def _quietly(run: Any, *args: Any, **kwargs: Any) -> Run:

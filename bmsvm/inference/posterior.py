@@ -27,7 +27,7 @@ from tinygp.kernels import Kernel as TinygpKernel
 from tqdm.auto import tqdm
 
 from bmsvm.inference.quasirandom import normal_points
-from bmsvm.kernels import NAMED, STATIONARY, Factor, KernelFn, gram
+from bmsvm.kernels import NAMED, RANK_MULTIPLE, STATIONARY, Factor, KernelFn, gram
 from bmsvm.models.couplings import class_map, class_vector
 from bmsvm.models.likelihoods import margin_offset, rectify
 from bmsvm.models.problem import Problem
@@ -58,7 +58,8 @@ class Stage(NamedTuple):
     constant
         ``k(x, x)`` where that is the same for every x, else None.
     projection
-        ``U diag(lambda)^(-1/2)``, shape (n, q), which makes Phi* of K*; q is the rank of K.
+        ``U diag(lambda)^(-1/2)``, shape (n, q), which makes Phi* of K*; q is the rank of K,
+        rounded up.
     draws
         Numbers of the draws, shape (s,).
     """
@@ -82,7 +83,7 @@ class Batch(NamedTuple):
         sigma times the points of the noise, shape (c, D, J).
     """
 
-    weights: np.ndarray
+    weights: jax.Array
     intercept: jax.Array
     outside: jax.Array
     noise: jax.Array
@@ -176,15 +177,8 @@ class Posterior:
                 for stage, parts in zip(self.stages, batches, strict=True):
                     inside, root = self.features(stage, block)
                     for numbers, batch in parts:
-                        columns = inside @ batch.weights
                         with jax.enable_x64(True):
-                            at = _functions(
-                                columns,
-                                root,
-                                batch.outside,
-                                batch.intercept,
-                                coupling=self.coupling,
-                            )
+                            at = _functions(inside, root, batch, coupling=self.coupling)
                             if functions:
                                 heights[:, :, numbers] = np.asarray(at)[:, :, : len(numbers)]
                             if probabilities:
@@ -196,8 +190,10 @@ class Posterior:
     def features(self, stage: Stage, block: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Phi* of rows, shape (m, q), and the root of the remainder's variance, shape (m,)."""
         if stage.kernel is None:
-            return block @ stage.projection[: block.shape[1]], np.zeros(len(block))
-        inside = _kernel_values(stage.kernel, block, self.training_rows) @ stage.projection
+            values = np.pad(block, ((0, 0), (0, len(stage.projection) - block.shape[1])))
+            return _product(values, stage.projection), np.zeros(len(block))
+        values = _kernel_values(stage.kernel, block, self.training_rows)
+        inside = _product(values, stage.projection)
         if not self.remainder:
             return inside, np.zeros(len(block))
         own: np.ndarray | float | None = stage.constant
@@ -207,7 +203,8 @@ class Posterior:
 
     def _batches(self, stage: Stage) -> Iterator[tuple[np.ndarray, Batch]]:
         to_classes = class_map(self.coupling, self.n_classes)
-        rank = stage.projection.shape[1]
+        rank = int(np.sum(np.any(stage.projection != 0, axis=0)))
+        wide = stage.projection.shape[1]
         for start in range(0, len(stage.draws), DRAWS):
             numbers = stage.draws[start : start + DRAWS]
             filled = np.concatenate([numbers, np.repeat(numbers[-1:], DRAWS - len(numbers))])
@@ -219,7 +216,7 @@ class Posterior:
             scale = np.sqrt(variance)
             scores = scale[:, None, None] * noise @ to_classes
             batch = Batch(
-                weights=weights[:, :rank].transpose(1, 0, 2).reshape(rank, -1),
+                weights=jnp.asarray(_batched(weights[:, :rank], wide)),
                 intercept=jnp.asarray(intercept),
                 outside=jnp.asarray((scale / np.sqrt(precision))[:, None] * outside),
                 noise=jnp.asarray(np.moveaxis(scores, -1, 0), LIGHT),
@@ -235,12 +232,26 @@ def fill(rows: np.ndarray) -> tuple[np.ndarray, int]:
 
 
 @functools.partial(jax.jit, static_argnames="coupling")
-def _functions(
-    columns: jax.Array, root: jax.Array, outside: jax.Array, intercept: jax.Array, *, coupling: str
-) -> jax.Array:
-    """Class functions (m, c, D), for a batch of draws, of ``Phi* v`` (m, D k)."""
-    columns = columns.reshape(len(columns), *outside.shape) + root[:, None, None] * outside
-    return jnp.swapaxes(class_vector(columns, coupling) + intercept, 1, 2)
+def _functions(inside: jax.Array, root: jax.Array, batch: Batch, *, coupling: str) -> jax.Array:
+    """Class functions at rows, for a batch of draws: shape (m, c, D)."""
+    columns = (inside @ batch.weights).reshape(len(inside), *batch.outside.shape)
+    columns = columns + root[:, None, None] * batch.outside
+    return jnp.swapaxes(class_vector(columns, coupling) + batch.intercept, 1, 2)
+
+
+def _batched(weights: np.ndarray, rank: int) -> np.ndarray:
+    """Weights (D, r, k) side by side, shape (rank, D k), zeros at the end."""
+    flat = weights.transpose(1, 0, 2).reshape(weights.shape[1], -1)
+    return np.pad(flat, ((0, rank - len(flat)), (0, 0)))
+
+
+_multiply = jax.jit(jnp.matmul)
+
+
+def _product(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """Matrix product in float64, by JAX: its threads do not fight over busy processors."""
+    with jax.enable_x64(True):
+        return np.asarray(_multiply(left, right))
 
 
 @functools.partial(jax.jit, static_argnames="likelihood")
@@ -281,7 +292,8 @@ def _kernel_values(kernel: KernelFn, left: np.ndarray, right: np.ndarray) -> np.
 def _projection(factor: Factor) -> np.ndarray:
     basis, eigenvalues = (np.asarray(part, np.float64) for part in factor)
     rank = int(np.sum(eigenvalues > 0))  # they decrease
-    return basis[:, :rank] / np.sqrt(eigenvalues[:rank])
+    spare = -rank % RANK_MULTIPLE
+    return np.pad(basis[:, :rank] / np.sqrt(eigenvalues[:rank]), ((0, 0), (0, spare)))
 
 
 def posterior_of(

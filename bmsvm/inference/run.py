@@ -8,6 +8,7 @@ fit of the same shape.
 from __future__ import annotations
 
 import functools
+import time
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -24,7 +25,7 @@ from bmsvm.inference.blocks import Block
 from bmsvm.inference.gibbs import BMSVMGibbs, BMSVMState, sweep
 from bmsvm.models.problem import Problem
 
-__all__ = ["COLLECTED", "Run", "run_chains"]
+__all__ = ["COLLECTED", "Run", "run_chains", "values_of"]
 
 PIECE = 50
 """Draws between two looks at the progress bar; what an interruption can lose."""
@@ -43,10 +44,21 @@ FIELDS = (
 
 
 def _is_key(leaf: Any) -> bool:
-    return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+    return jnp.issubdtype(getattr(leaf, "dtype", float), jax.dtypes.prng_key)
 
 
-def _values(state: BMSVMState, collect: tuple[str, ...]) -> dict[str, jax.Array]:
+def _on_host(leaf: jax.Array) -> Any:
+    """Return a leaf for pickling: JAX would give arrays its float type of the time of unpickling.
+
+    Python numbers stay what they are to JAX, or the program of the chains would not be found again.
+    """
+    if _is_key(leaf):
+        return leaf
+    return leaf.item() if leaf.aval.weak_type and leaf.ndim == 0 else np.asarray(leaf)
+
+
+def values_of(state: BMSVMState, collect: tuple[str, ...]) -> dict[str, jax.Array]:
+    """Sites of the current draw, of each chain that the state holds."""
     sites = {name.lstrip("_"): value for name, value in state.z.items()}
     return {name: sites[name] if name in sites else getattr(state, name) for name in collect}
 
@@ -61,13 +73,13 @@ def _advance(
     collect: tuple[str, ...],
 ) -> tuple[BMSVMState, dict[str, jax.Array]]:
     """Make ``count`` draws, ``thinning`` sweeps each; draws past ``count`` are zeros."""
-    shapes = jax.eval_shape(functools.partial(_values, collect=collect), state)
+    shapes = jax.eval_shape(functools.partial(values_of, collect=collect), state)
     empty = {name: jnp.zeros((PIECE, *like.shape), like.dtype) for name, like in shapes.items()}
 
     def draw(i, carry):
         state, kept = carry
         state = jax.lax.fori_loop(0, thinning, lambda _, s: sweep(s, blocks), state)
-        values = _values(state, collect)
+        values = values_of(state, collect)
         return state, {name: kept[name].at[i].set(values[name]) for name in collect}
 
     return jax.lax.fori_loop(0, count, draw, (state, empty))
@@ -87,6 +99,8 @@ class Run:
         Sweeps for each draw.
     interrupted
         Whether fewer draws were made than asked for.
+    seconds
+        Time it took, warm-up and compiling included.
     """
 
     samples: dict[str, np.ndarray]
@@ -94,6 +108,7 @@ class Run:
     sampler: BMSVMGibbs
     thinning: int
     interrupted: bool = False
+    seconds: float = 0.0
 
     @property
     def num_samples(self) -> int:
@@ -101,9 +116,7 @@ class Run:
         return next(iter(self.samples.values())).shape[1]
 
     def __getstate__(self) -> dict[str, Any]:
-        # JAX would give unpickled arrays its current float type: pass them on as NumPy's.
-        host = jax.tree.map(lambda leaf: leaf if _is_key(leaf) else np.asarray(leaf), self.state)
-        return {**self.__dict__, "state": host}
+        return {**self.__dict__, "state": jax.tree.map(_on_host, self.state)}
 
     def __setstate__(self, fields: dict[str, Any]) -> None:
         with jax.enable_x64(True):
@@ -115,6 +128,7 @@ class Run:
     def more(self, num_samples: int, *, progress_bar: bool = True) -> Run:
         """Continue where the chains stopped: the same draws as having run longer."""
         check_count("num_samples", num_samples)
+        began = time.perf_counter()
         state, pieces, interrupted = _draw(
             self.sampler,
             self.state,
@@ -130,6 +144,7 @@ class Run:
             samples=_join([self.samples, *pieces]),
             state=state,
             interrupted=interrupted,
+            seconds=self.seconds + time.perf_counter() - began,
         )
 
 
@@ -192,6 +207,7 @@ def run_chains(
         raise ValueError('collect names "lengthscale", which is fixed: pass lengthscale="sample"')
     for name in collect:
         check_choice("collect", name, (*FIELDS, *theta))
+    began = time.perf_counter()
     keys = jax.random.split(rng_key, num_chains)
     state = sampler.init(keys, num_warmup, init_params, (problem,), {})
     state, _, interrupted = _draw(
@@ -203,7 +219,8 @@ def run_chains(
         if pieces:
             if interrupted:
                 _warn_of_interruption(pieces, num_samples)
-            return Run(_join(pieces), state, sampler, thinning, interrupted)
+            seconds = time.perf_counter() - began
+            return Run(_join(pieces), state, sampler, thinning, interrupted, seconds)
     raise KeyboardInterrupt("interrupted before the first draws were finished")
 
 
