@@ -6,6 +6,8 @@ import os
 os.environ.setdefault(
     "XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
 )
+# Without it one of scikit-learn's checks of an estimator skips itself.
+os.environ.setdefault("SCIPY_ARRAY_API", "1")
 
 import numpyro
 

@@ -19,8 +19,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import bmsvm
 from bmsvm import BMSVMClassifier, kernels
 from bmsvm.estimators import classifier, convergence
+from bmsvm.inference import posterior, select
 from bmsvm.inference import run as runner
-from bmsvm.inference import select
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -106,7 +106,7 @@ def test_words_are_predicted_as_words(fitted):
 
 
 def test_two_classes_have_one_decision():
-    binary = model().fit(X, CODES == 1)
+    binary = model(preset="paper").fit(X, CODES == 1)
     decision = binary.decision_function(X)
     assert decision.shape == (24,)
     np.testing.assert_array_equal(decision > 0, binary.predict(X))
@@ -118,8 +118,9 @@ def test_two_classes_have_one_decision():
 # Prediction ------------------------------------------------------------------------------------
 
 
-def test_predict_is_the_largest_probability_on_a_hundred_thousand_points():
-    quick = model(num_samples=20).fit(X, Y)
+def test_predict_is_the_largest_probability_on_a_hundred_thousand_points(monkeypatch):
+    monkeypatch.setattr(posterior, "DRAWS", 8)
+    quick = model(num_samples=4).fit(X, Y)
     points = np.random.default_rng(5).normal(size=(100_000, 2)) * [4.0, 200.0]
     probabilities = quick.predict_proba(points)
     np.testing.assert_array_equal(quick.predict(points), WORDS[probabilities.argmax(1)])
@@ -138,7 +139,7 @@ def test_pieces_are_told_what_the_whole_is_told(fitted):
 
 
 def test_the_papers_rule_is_equation_20():
-    fitted = model(decision="paper", likelihood="hinge").fit(X, Y)
+    fitted = model(decision="paper", likelihood="hinge", preset="paper").fit(X, Y)
     exclusion = fitted.predict_exclusion(X)
     np.testing.assert_array_equal(fitted.predict(X), WORDS[exclusion.argmin(1)])
     np.testing.assert_array_equal(fitted.decision_function(X).argmax(1), exclusion.argmin(1))
@@ -167,7 +168,7 @@ def test_posterior_predictive_is_ready_for_arviz(fitted):
     ("likelihood", "coupling"), [("hinge", "independent"), ("probit", "sum_to_zero")]
 )
 def test_other_models_predict_too(likelihood, coupling):
-    other = model(likelihood=likelihood, coupling=coupling, preset="gibbs").fit(X, Y)
+    other = model(likelihood=likelihood, coupling=coupling, preset="paper").fit(X, Y)
     probabilities = other.predict_proba(X)
     assert np.all(probabilities > 0)
     np.testing.assert_allclose(probabilities.sum(1), 1)

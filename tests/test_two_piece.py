@@ -197,7 +197,7 @@ def test_extreme_uniforms_give_finite_ordered_draws(dtype, monkeypatch):
     eps = float(np.finfo(dtype).eps)
     m, s, d = (np.array(column, dtype)[:, None] for column in zip(*GRID, *SEAMS, strict=True))
     with precision(dtype):
-        sides = jax.jit(two_piece._sides)(*arrays(dtype, m, s, d))
+        sides = jax.jit(two_piece._sides)(*arrays(dtype, m, s, d, s))  # slope 1
         kink = np.asarray(sides.mass_high / (sides.mass_low + sides.mass_high), np.float64)
         ends = np.logspace(np.log10(eps / 256), -0.31, 200)
         u = np.concatenate([ends, 1 - ends[ends > eps / 2], [0.5, 1 - eps / 2]])
