@@ -18,7 +18,7 @@ from bmsvm.models import scores_of
 from bmsvm.models.couplings import class_vector
 from bmsvm.models.hierarchy import latent
 from bmsvm.models.kernel_parameters import unconstrained
-from bmsvm.models.whitening import symmetric_colour, symmetric_whiten
+from bmsvm.models.whitening import matrix_function
 
 GRID = np.geomspace(0.4, 6.0, 6)
 DRAWS = 20_000
@@ -156,6 +156,8 @@ INVARIANT = [
     ("sum_to_zero", "hinge", "grid", ("ancillary", "collapsed")),
     ("sum_to_zero", "normalized", "log-grid", ("ancillary",)),
     ("independent", "normalized", "grid", ("ancillary", "collapsed")),
+    ("sum_to_zero", "normalized", "grid", ("surrogate-1", "surrogate-10")),
+    ("independent", "hinge", "grid", ("ridge-10", "ridge")),
     ("sum_to_zero", "hinge", "grid", ("coefficients",)),
     ("independent", "hinge", "off-grid", ("coefficients",)),
     ("sum_to_zero", "hinge", "off-grid", ("ancillary", "collapsed")),
@@ -190,7 +192,8 @@ def test_the_symmetric_root_squares_to_the_covariance(coupling):
     problem = problem_of(coupling, "hinge", "grid").at(2)
     n, k = problem.n_rows, problem.n_columns
     unit = jnp.eye(n * k).reshape(n * k, n, k)
-    root = jax.vmap(lambda e: symmetric_colour(e, 0.3, problem))(unit).reshape(n * k, n * k)
+    root = jax.vmap(lambda e: matrix_function(e, jnp.sqrt, 0.3, problem))(unit)
+    root = root.reshape(n * k, n * k)
     gram = np.asarray(problem.factor.basis * problem.factor.eigenvalues @ problem.factor.basis.T)
     expected = np.zeros((n, k, n, k))
     for j in range(k):
@@ -198,7 +201,8 @@ def test_the_symmetric_root_squares_to_the_covariance(coupling):
         expected[:, j, :, j] = np.eye(n) + np.outer(seen, seen) * gram / 0.3
     np.testing.assert_allclose(root.T @ root, expected.reshape(n * k, n * k), atol=1e-10)
     noise = jnp.asarray(np.random.default_rng(0).normal(size=(n, k)))
-    back = symmetric_whiten(symmetric_colour(noise, 0.3, problem), 0.3, problem)
+    coloured = matrix_function(noise, jnp.sqrt, 0.3, problem)
+    back = matrix_function(coloured, jax.lax.rsqrt, 0.3, problem)
     np.testing.assert_allclose(back, noise, atol=1e-10)
 
 

@@ -40,12 +40,16 @@ def preset_blocks(preset: str, likelihood: str, *, lengthscale: bool = False) ->
     """
     check_choice("preset", preset, PRESETS)
     check_choice("likelihood", likelihood, LIKELIHOODS)
-    return _blocks(preset, likelihood) + (_lengthscale() if lengthscale else ())
+    return _blocks(preset, likelihood) + (_lengthscale(likelihood) if lengthscale else ())
 
 
 @functools.cache
-def _lengthscale() -> tuple[Block, ...]:
-    return (blocks.lengthscale(),)
+def _lengthscale(likelihood: str) -> tuple[Block, ...]:
+    if likelihood != "normalized":
+        return (blocks.lengthscale(),)
+    # Theta mixes slowly here, and beside long trajectories its moves cost little.
+    moves = ("surrogate-1", "surrogate-10", "ridge-10", "collapsed")
+    return (blocks.lengthscale(moves=2 * moves),)
 
 
 @functools.cache

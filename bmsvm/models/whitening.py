@@ -11,7 +11,8 @@ basis run along the long axis.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,8 +22,8 @@ from bmsvm.models.problem import Problem
 __all__ = [
     "White",
     "colour",
-    "symmetric_colour",
-    "symmetric_whiten",
+    "log_density_given_noise",
+    "matrix_function",
     "white_shapes",
     "whiten",
 ]
@@ -100,20 +101,31 @@ def whiten(key: jax.Array, columns: jax.Array, precision: jax.Array, problem: Pr
     return White(inside, outside.reshape(problem.n_columns, -1))
 
 
-def _stretched(columns: jax.Array, factors: jax.Array, problem: Problem) -> jax.Array:
-    """``(I + U diag(factors - 1) U') T`` of columns (n, k), for factors (g, r)."""
-    basis = problem.design.basis
+def matrix_function(
+    columns: jax.Array, function: Callable[[jax.Array], jax.Array], precision: Any, problem: Problem
+) -> jax.Array:
+    """``function(R(tau)) T`` of columns (n, k), for a function of the eigenvalues of R.
+
+    It is continuous in the kernel, which products with eigenvectors alone are not.
+    """
+    basis, eigenvalues, _, _ = problem.design
+    outside = function(jnp.ones((), eigenvalues.dtype))
+    inside = function(1 + eigenvalues / precision) - outside
     grouped = _grouped(columns.T, problem)
-    coordinates = _onto_basis(grouped, basis) * (factors - 1)[:, None, :]
-    stretched = grouped + _onto_rows(coordinates, basis)
-    return stretched.reshape(problem.n_columns, -1).T
+    coordinates = _onto_basis(grouped, basis) * inside[:, None, :]
+    result = outside * grouped + _onto_rows(coordinates, basis)
+    return result.reshape(problem.n_columns, -1).T
 
 
-def symmetric_colour(noise: jax.Array, precision: jax.Array, problem: Problem) -> jax.Array:
-    """``R(tau)^(1/2) E``, shape (n, k): columns with covariance R, continuous in the kernel."""
-    return _stretched(noise, jnp.sqrt(1 + problem.design.eigenvalues / precision), problem)
-
-
-def symmetric_whiten(columns: jax.Array, precision: jax.Array, problem: Problem) -> jax.Array:
-    """``R(tau)^(-1/2) T``, shape (n, k): undoes :func:`symmetric_colour`."""
-    return _stretched(columns, jax.lax.rsqrt(1 + problem.design.eigenvalues / precision), problem)
+def log_density_given_noise(
+    columns: jax.Array, noise: jax.Array | float, precision: jax.Array, problem: Problem
+) -> jax.Array:
+    """``log N(T | 0, R(tau) + s I)`` over all columns (n, k), up to a constant."""
+    basis, eigenvalues, _, _ = problem.design
+    grouped = _grouped(columns.T, problem)
+    coordinates = _onto_basis(grouped, basis)
+    variances = 1 + eigenvalues / precision + noise
+    relative = variances / (1 + noise)
+    explained = jnp.sum(coordinates**2 * (1 - 1 / relative)[:, None, :]) / (1 + noise)
+    log_det = jnp.sum(jnp.log(relative)) * (problem.n_columns // basis.shape[0])
+    return 0.5 * (explained - log_det)

@@ -9,6 +9,11 @@ A move says what it holds while theta changes, and so what theta's density then 
 ``ridge``
     The same while ``tau theta^2`` is held, and with it the size of what is linear in the rows: a
     longer lengthscale is made up for by a larger function, and the posterior has a ridge there.
+``surrogate-1``, ``surrogate-10``
+    Copies of T with noise of 1 or 10 times sigma2, drawn afresh, and what is left of T given the
+    copies, whitened (Murray and Adams, 2010): between the other two, for labels that say something.
+``ridge-10``
+    As ``surrogate-10``, along the ridge.
 ``collapsed``
     T and tau, everything else Gaussian integrated out: ``p(T | theta, tau) p(theta)``; sigma2, b
     and B are then drawn.
@@ -19,8 +24,8 @@ A move says what it holds while theta changes, and so what theta's density then 
     T, b and B, with the ratio printed in section 4.1, which integrates sigma2 out of the two
     factors one by one. It does **not** leave the posterior invariant (docs/paper.md).
 
-The first two move well where the labels say little of the scores, the third where they say much.
-On a grid each costs a few products with n x n matrices; off it, a factorisation.
+The first two move well where the labels say little of the scores, ``collapsed`` where they say
+much. On a grid each costs a few products with n x n matrices; off it, a factorisation.
 """
 
 from __future__ import annotations
@@ -51,7 +56,7 @@ from bmsvm.models.hierarchy import (
 )
 from bmsvm.models.kernel_parameters import KernelPoint, log_prior_of
 from bmsvm.models.problem import Problem
-from bmsvm.models.whitening import symmetric_colour, symmetric_whiten
+from bmsvm.models.whitening import log_density_given_noise, matrix_function
 
 __all__ = ["MOVES", "lengthscale"]
 
@@ -81,32 +86,74 @@ _Moved = tuple[Position, jax.Array]
 """The moved position, and the logarithm of its density ratio."""
 
 
-def _ancillary(position: Position, step: _Step) -> _Moved:
+def _surrogate(variance: float, *, on_ridge: bool = False) -> Callable[..., _Moved]:
+    """Hold noisy copies of the whitened scores' columns, and what is left of them given those."""
+
+    def move(key: jax.Array, position: Position, step: _Step) -> _Moved:
+        scale = jnp.sqrt(position.noise_variance)
+        centred = (position.columns - position.intercept) / scale
+        copies = centred + math.sqrt(variance) * jax.random.normal(key, centred.shape, scale.dtype)
+        before = after = position.precision
+        if on_ridge:
+            after = before * jnp.exp(-2 * step.log_stretch)
+
+        def mean(rho):
+            return rho / (rho + variance)
+
+        def deviation(rho):
+            return jnp.sqrt(variance * rho / (rho + variance))
+
+        fitted = matrix_function(copies, mean, before, step.here)
+        left = matrix_function(centred - fitted, lambda r: 1 / deviation(r), before, step.here)
+        moved = matrix_function(copies, mean, after, step.there) + matrix_function(
+            left, deviation, after, step.there
+        )
+        columns = position.intercept + scale * moved
+        columns = jnp.where(step.here.design.mask.T > 0, columns, 0.0)
+        gain = (
+            jnp.sum(log_likelihood(columns, step.there))
+            - jnp.sum(log_likelihood(position.columns, step.here))
+            + log_density_given_noise(copies, variance, after, step.there)
+            - log_density_given_noise(copies, variance, before, step.here)
+            + _log_density_of_log(after, step.here)
+            - _log_density_of_log(before, step.here)
+        )
+        return position._replace(columns=columns, precision=after), gain
+
+    return move
+
+
+def _log_density_of_log(precision: jax.Array, problem: Problem) -> jax.Array:
+    """Log prior density of log tau."""
+    return precision_prior(problem).log_prob(precision) + jnp.log(precision)
+
+
+def _recoloured(position: Position, after: jax.Array, step: _Step) -> _Moved:
+    """Hold the whitened scores while theta and tau change."""
+    before = position.precision
+    scale = jnp.sqrt(position.noise_variance)
+    centred = (position.columns - position.intercept) / scale
+    noise = matrix_function(centred, jax.lax.rsqrt, before, step.here)
+    columns = position.intercept + scale * matrix_function(noise, jnp.sqrt, after, step.there)
+    columns = jnp.where(step.here.design.mask.T > 0, columns, 0.0)
+    gain = (
+        jnp.sum(log_likelihood(columns, step.there))
+        - jnp.sum(log_likelihood(position.columns, step.here))
+        + _log_density_of_log(after, step.here)
+        - _log_density_of_log(before, step.here)
+    )
+    return position._replace(columns=columns, precision=after), gain
+
+
+def _ancillary(key: jax.Array, position: Position, step: _Step) -> _Moved:
     return _recoloured(position, position.precision, step)
 
 
-def _ridge(position: Position, step: _Step) -> _Moved:
-    precision = position.precision * jnp.exp(-2 * step.log_stretch)
-
-    def log_density(precision):  # of log tau
-        return precision_prior(step.here).log_prob(precision) + jnp.log(precision)
-
-    moved, gain = _recoloured(position, precision, step)
-    gain = gain + log_density(precision) - log_density(position.precision)
-    return moved._replace(precision=precision), gain
+def _ridge(key: jax.Array, position: Position, step: _Step) -> _Moved:
+    return _recoloured(position, position.precision * jnp.exp(-2 * step.log_stretch), step)
 
 
-def _recoloured(position: Position, precision: jax.Array, step: _Step) -> _Moved:
-    """Hold the whitened scores while theta and tau change."""
-    scale = jnp.sqrt(position.noise_variance)
-    centred = (position.columns - position.intercept) / scale
-    noise = symmetric_whiten(centred, position.precision, step.here)
-    columns = position.intercept + scale * symmetric_colour(noise, precision, step.there)
-    gain = log_likelihood(columns, step.there) - log_likelihood(position.columns, step.here)
-    return position._replace(columns=columns), jnp.sum(gain)
-
-
-def _collapsed(position: Position, step: _Step) -> _Moved:
+def _collapsed(key: jax.Array, position: Position, step: _Step) -> _Moved:
     def log_density(problem):
         projection = project(position.columns, problem)
         return log_density_columns_collapsed(projection, position.precision, problem)
@@ -142,8 +189,8 @@ def _held(position: Position, problem: Problem) -> _Held:
 
 def _with_coefficients_held(
     log_density: Callable[[_Held, Position, Problem], jax.Array],
-) -> Callable[[Position, _Step], _Moved]:
-    def move(position: Position, step: _Step) -> _Moved:
+) -> Callable[..., _Moved]:
+    def move(key: jax.Array, position: Position, step: _Step) -> _Moved:
         weights = weights_of_representer(representer(position.weights, step.here), step.there)
         moved = position._replace(weights=weights)
         before = log_density(_held(position, step.here), position, step.here)
@@ -170,7 +217,7 @@ def _as_printed(held: _Held, position: Position, problem: Problem) -> jax.Array:
 class _Move(NamedTuple):
     """What happens to the rest when theta changes."""
 
-    propose: Callable[[Position, _Step], _Moved]
+    propose: Callable[[jax.Array, Position, _Step], _Moved]
     leaves_stale: str
     """What was integrated out, and is to be drawn: ``weights``, ``parameters`` or ``nothing``."""
     reads_weights: bool = False
@@ -179,6 +226,9 @@ class _Move(NamedTuple):
 MOVES: dict[str, _Move] = {
     "ancillary": _Move(_ancillary, leaves_stale="weights"),
     "ridge": _Move(_ridge, leaves_stale="weights"),
+    "surrogate-1": _Move(_surrogate(1.0), leaves_stale="weights"),
+    "surrogate-10": _Move(_surrogate(10.0), leaves_stale="weights"),
+    "ridge-10": _Move(_surrogate(10.0, on_ridge=True), leaves_stale="weights"),
     "collapsed": _Move(_collapsed, leaves_stale="parameters"),
     "coefficients": _Move(_with_coefficients_held(_given_noise), "nothing", reads_weights=True),
     "paper": _Move(_with_coefficients_held(_as_printed), "nothing", reads_weights=True),
@@ -265,7 +315,7 @@ def lengthscale(
         return Memory(log_widths, flat, jnp.ones_like(flat), zero)
 
     def attempt(key, move: _Move, position: Position, width, memory: Memory, problem: Problem):
-        key_walk, key_accept, key_draw = jax.random.split(key, 3)
+        key_walk, key_move, key_accept, key_draw = jax.random.split(key, 4)
         proposal: Any
         if isinstance(position.kernel, KernelPoint):
             step = width * memory.deviations / math.sqrt(memory.deviations.size)
@@ -275,7 +325,7 @@ def lengthscale(
             proposal, log_ratio = _walk_on_grid(key_walk, at, width, problem)
         here, there = problem.at(position.kernel), problem.at(proposal)
         stretch = _log_stretch(position.kernel, proposal, problem)
-        moved, gain = move.propose(position, _Step(here, there, stretch))
+        moved, gain = move.propose(key_move, position, _Step(here, there, stretch))
         log_ratio = log_ratio + gain
         log_ratio = jnp.where(jnp.isnan(log_ratio), -jnp.inf, log_ratio)
         probability = jnp.exp(jnp.minimum(log_ratio, 0.0))
