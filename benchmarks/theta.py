@@ -201,6 +201,7 @@ def main() -> None:
     parser.add_argument("--sweeps", type=int, default=1000, help="warm-up and sampling, each")
     parser.add_argument("--jobs", type=int, default=-1, help="cross-validation's runs at a time")
     parser.add_argument("--no-hinge", action="store_true", help="leave the hinge out")
+    parser.add_argument("--picture", type=Path, help="where to draw the curves")
     parser.add_argument("--output", type=Path, default=Path("benchmarks/results/theta.json"))
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
@@ -224,6 +225,8 @@ def main() -> None:
             print("   ", row(each), flush=True)
         print("   ", spread(three), flush=True)
         write(arguments.output, mixing, ways)
+        if arguments.picture:
+            draw(arguments.picture, mixing, ways)
         jax.clear_caches()
     print("\nTargets: R-hat < 1.01, ESS > 400, ratio <= 5.")
     print(f"\n{'data':9} {'way':20} {'choose':>8} {'theta':>7} {'log-loss':>8} {'error':>7}")
@@ -232,6 +235,36 @@ def main() -> None:
     for name in dict.fromkeys(r["data"] for r in ways):
         print(f"{name:9} {spread([r for r in ways if r['data'] == name])}")
     print(f"\nWritten to {arguments.output}")
+
+
+def draw(path: Path, mixing: list[dict], ways: list[dict]) -> None:
+    """Each data set's cross-validation curves, with theta as the three ways found it."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    of_way = {(r["data"], r["way"]): r for r in ways}
+    names = list(dict.fromkeys(r["data"] for r in ways))
+    figure, axes = plt.subplots(
+        1, len(names), figsize=(3.4 * len(names), 3.2), squeeze=False, layout="constrained"
+    )
+    for axis, name in zip(axes[0], names, strict=True):
+        cv, evidence = of_way[name, "cv"], of_way[name, "marginal-likelihood"]
+        sampled = next(r for r in mixing if (r["data"], r["likelihood"]) == (name, "normalized"))
+        axis.errorbar(
+            cv["grid"], cv["mean_log_loss"], cv["standard_error"], fmt="o-", markersize=3,
+            color="#0072B2", label="five folds",
+        )  # fmt: skip
+        axis.plot(cv["grid"], cv["mean_loo"], "s--", markersize=3, color="#009E73", label="loo")
+        axis.axvspan(*sampled["theta_90"], color="0.85", label="posterior, 90%")
+        axis.axvline(evidence["theta"], color="#D55E00", label="marginal likelihood")
+        axis.set(xscale="log", title=name, xlabel="theta")
+    axes[0][0].set_ylabel("log-loss")
+    axes[0][0].legend(fontsize=7)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=130)
+    plt.close(figure)
 
 
 def write(path: Path, mixing: list[dict], ways: list[dict]) -> None:
