@@ -19,6 +19,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import arviz
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -58,8 +59,11 @@ BATCHES = 5
 SIGNIFICANT = 4.0
 """Standard errors at which a mean gradient is told from zero."""
 
-TOLERANCE = 0.2
-"""How far the log of a parameter may drift within the averaged half, and twice its error."""
+TOLERANCE = 0.1
+"""How far the log of a parameter may drift within the averaged half, and its largest error."""
+
+MIXED = 1.1
+"""R-hat of log tau and log sigma2 over the averaged half below which chains count as mixed."""
 
 
 @dataclass(frozen=True)
@@ -86,8 +90,12 @@ class EvidenceMaximum:
     """Its Monte Carlo standard error, shape (d,)."""
     log_error: np.ndarray
     """Standard error of the logarithm of each parameter found, shape (d,)."""
+    rhat: float
+    """R-hat of log tau and log sigma2 over the averaged half, the larger one: 1 if they mixed."""
     converged: bool
-    """Whether the gradient vanishes within its error, and errors and drift are small."""
+    """Whether the gradient vanishes within its error, errors and drift are small and chains mixed.
+
+    One run can not see all: an ascent from another ``start`` should end at the same place."""
     init_params: dict[str, np.ndarray]
     """The last draw of each chain, for ``init_params`` of a run at the maximiser."""
 
@@ -373,6 +381,7 @@ def maximize_evidence(
         state, _ = program(state, jnp.asarray(count), jnp.asarray(1))
 
     path, gradients = np.zeros((2, num_steps, at.size))
+    variances = np.zeros((num_steps, num_chains, len(VARIANCES)))
     squares = np.zeros_like(at)
     for step in (bar := tqdm(range(num_steps), desc="evidence", disable=not progress_bar)):
         problem = surface.problem(at)
@@ -380,11 +389,15 @@ def maximize_evidence(
         state, drawn = program(state, jnp.asarray(sweeps), jnp.asarray(1))
         gradient = surface.gradient(at, _draws(drawn, sweeps, problem), problem)
         path[step], gradients[step] = at, gradient
+        for index, name in enumerate(VARIANCES):
+            variances[step, :, index] = np.log(drawn[name][:sweeps]).mean(0)
         reach = step_size * min(1.0, num_steps / (4 * (step + 1))) ** DECAY
         change, squares = _uphill(gradient, squares, step)
         at = np.clip(at + reach * change, low, high)
         bar.set_postfix_str(" ".join(f"{x:.3g}" for x in np.exp(at[:4])), refresh=False)
-    return _summary(path, gradients, half, low, high, also, unravel, state)
+    sampled = [index for index, name in enumerate(VARIANCES) if name not in also]
+    rhat = _largest_rhat(variances[half:, :, sampled])
+    return _summary(path, gradients, rhat, half, low, high, also, unravel, state)
 
 
 def _surface(
@@ -416,9 +429,20 @@ def _uphill(gradient: np.ndarray, squares: np.ndarray, step: int) -> tuple[np.nd
     return gradient / np.maximum(root, np.finfo(float).tiny), squares
 
 
+def _largest_rhat(values: np.ndarray) -> float:
+    """R-hat of values (steps, chains, m), the largest of m; 1 where there are none."""
+    if values.shape[2] == 0:
+        return 1.0
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "More chains", UserWarning)
+        data = arviz.convert_to_dataset({"x": np.swapaxes(values, 0, 1)})
+    return float(arviz.rhat(data)["x"].max())
+
+
 def _summary(
     path: np.ndarray,
     gradients: np.ndarray,
+    rhat: float,
     half: int,
     low: np.ndarray,
     high: np.ndarray,
@@ -432,15 +456,16 @@ def _summary(
     at_bound = ((found > high - 0.05) & (gradient > 0)) | ((found < low + 0.05) & (gradient < 0))
     still = np.abs(gradient) <= SIGNIFICANT * gradient_error
     first, last = (part.mean(0) for part in np.array_split(path[half:], 2))
-    sure = (2 * log_error <= TOLERANCE) & (np.abs(last - first) <= TOLERANCE)
-    converged = bool(np.all((still & sure) | at_bound))
+    sure = (log_error <= TOLERANCE) & (np.abs(last - first) <= TOLERANCE)
+    converged = bool(np.all((still & sure) | at_bound)) and rhat < MIXED
     size = found.size - len(also)
     if not converged:
         warnings.warn(
             "the ascent of the marginal likelihood has not converged: mean gradient "
             f"{np.round(gradient, 3)} with error {np.round(gradient_error, 3)}, error of the log "
-            f"parameters {np.round(log_error, 3)}, drift {np.round(last - first, 3)}; use more "
-            "num_steps, sweeps or num_chains, or start where it ended",
+            f"parameters {np.round(log_error, 3)}, drift {np.round(last - first, 3)}, R-hat of tau "
+            f"and sigma2 {rhat:.2f}; use more num_steps, sweeps or num_chains, or start where it "
+            "ended",
             stacklevel=3,
         )
     elif np.any(at_bound):
@@ -462,6 +487,7 @@ def _summary(
         gradient=gradient,
         gradient_error=gradient_error,
         log_error=log_error,
+        rhat=rhat,
         converged=converged,
         init_params={
             name.lstrip("_"): np.asarray(state.z[name])
