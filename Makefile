@@ -1,7 +1,7 @@
 # Every target builds the virtual environment it needs; only Python 3.11+ and make must be there.
 
 VENV ?= .venv
-PYTEST_ARGS ?= -n auto --maxprocesses 4 --dist loadfile
+PYTEST_ARGS ?= -n auto --maxprocesses 4 --dist loadfile -m 'not long'
 BENCH_ARGS ?=
 PYTHONS ?= python3.11 python3.12 python3.13 python3.14
 
@@ -16,7 +16,7 @@ endif
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all lint bench clean
+.PHONY: help demo test test-long test-all lint bench clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /:/' | \
@@ -27,6 +27,9 @@ demo: $(VENV)/.plots-stamp ## fit, predict and diagnose on a small data set
 
 test: $(VENV)/.test-stamp ## run the tests (PYTEST_ARGS=... to choose)
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+test-long: ## run the tests that repeat proofs in more settings
+	$(MAKE) --no-print-directory test PYTEST_ARGS="-n auto --maxprocesses 4 -m long"
 
 test-all: ## run the tests under every Python 3.11 to 3.14 on PATH
 	@status=0; \

@@ -9,7 +9,16 @@ os.environ.setdefault(
 # Without it one of scikit-learn's checks of an estimator skips itself.
 os.environ.setdefault("SCIPY_ARRAY_API", "1")
 
+import jax
 import numpyro
+import pytest
 
 numpyro.enable_x64()
 numpyro.set_host_device_count(4)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _forget_programs():
+    """Free what a file compiled: another seldom needs it."""
+    yield
+    jax.clear_caches()

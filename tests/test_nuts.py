@@ -26,6 +26,8 @@ PAIRS = {
     ("blobs", "paper"): 30_000,
 }
 
+LONG = [("blobs", "gibbs"), ("blobs", "paper")]
+
 
 def by_sampler(name, preset, num_samples):
     problem = setups.problem_of(name)
@@ -51,7 +53,10 @@ def by_sampler(name, preset, num_samples):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "preset"), PAIRS)
+@pytest.mark.parametrize(
+    ("name", "preset"),
+    [pytest.param(*pair, marks=pytest.mark.long if pair in LONG else ()) for pair in PAIRS],
+)
 def test_the_sampler_and_nuts_have_one_posterior(name, preset):
     """Moments of sigma2, tau, intercept, functions and scores agree within Monte Carlo error.
 

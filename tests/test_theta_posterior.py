@@ -19,7 +19,7 @@ PAIRS = [
     ("wine", setups.ON_GRID),
     ("iris", setups.ON_GRID),
     ("blobs", setups.ON_GRID),
-    ("wine", {**setups.OFF_GRID, "propose_every": 2}),
+    pytest.param("wine", {**setups.OFF_GRID, "propose_every": 2}, marks=pytest.mark.long),
 ]
 
 
@@ -41,7 +41,9 @@ def test_theta_and_all_else_have_the_posterior_of_nuts(name, theta):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("likelihood", ["hinge", "normalized"])
+@pytest.mark.parametrize(
+    "likelihood", [pytest.param("hinge", marks=pytest.mark.long), "normalized"]
+)
 def test_theta_has_the_posterior_of_the_evidence(likelihood):
     """Shares of the values of theta, 24 rows. False alarm: 1e-4, if the errors are right."""
     reference = summaries.load(f"evidence_{likelihood}")
