@@ -27,7 +27,7 @@ PAIRS = {
     ("blobs", "paper"): 30_000,
 }
 
-LONG = [("blobs", "gibbs"), ("blobs", "paper")]
+LONG = [("wine", "gibbs"), ("blobs", "gibbs"), ("blobs", "paper")]
 
 
 def by_sampler(name, preset, num_samples):

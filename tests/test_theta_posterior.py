@@ -17,8 +17,8 @@ from bmsvm import BMSVMGibbs, run_chains
 FALSE_ALARM = 1e-4
 PAIRS = [
     ("wine", setups.ON_GRID),
-    ("iris", setups.ON_GRID),
-    ("blobs", setups.ON_GRID),
+    pytest.param("iris", setups.ON_GRID, marks=pytest.mark.long),
+    pytest.param("blobs", setups.ON_GRID, marks=pytest.mark.long),
     pytest.param("wine", {**setups.OFF_GRID, "propose_every": 2}, marks=pytest.mark.long),
 ]
 
