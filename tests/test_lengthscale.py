@@ -184,7 +184,8 @@ def test_the_printed_ratio_leaves_the_posterior():
     assert oracle.largest(z) > 3 * oracle.threshold(FALSE_ALARM, z.size)
 
 
-@pytest.mark.parametrize("how", ["log-grid", pytest.param("per-feature", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("how", ["log-grid", "per-feature"])
 def test_the_default_sweep_with_theta_leaves_the_posterior_invariant(how):
     sweep = preset_blocks("default", "normalized", lengthscale=True)
     z, _ = drift(sweep, ("sum_to_zero", "normalized", how))
