@@ -1,7 +1,7 @@
 # Every target builds the virtual environment it needs; only Python 3.11+ and make must be there.
 
 VENV ?= .venv
-PYTEST_ARGS ?= -n auto --maxprocesses 4 --dist loadfile -m 'not long'
+PYTEST_ARGS ?= -n auto --maxprocesses 4 --dist loadfile -m 'not long and not slow'
 BENCH_ARGS ?=
 PYTHONS ?= python3.11 python3.12 python3.13 python3.14
 
@@ -29,7 +29,7 @@ test: $(VENV)/.test-stamp ## run the tests (PYTEST_ARGS=... to choose)
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
 test-long: ## run the tests that repeat proofs in more settings
-	$(MAKE) --no-print-directory test PYTEST_ARGS="-n auto --maxprocesses 4 -m long"
+	$(MAKE) --no-print-directory test PYTEST_ARGS="-n auto --maxprocesses 4 -m 'long or slow'"
 
 test-all: ## run the tests under every Python 3.11 to 3.14 on PATH
 	@status=0; \
