@@ -140,6 +140,7 @@ def test_pickling_gives_the_model_back_too(fitted):
             gradient=np.ones(2),
             gradient_error=np.ones(2),
             log_error=np.ones(2),
+            rhat=1.0,
             converged=True,
             init_params={"precision": np.ones(2)},
         ),
