@@ -13,7 +13,6 @@ import argparse
 import json
 import math
 import platform
-import time
 import warnings
 from pathlib import Path
 
@@ -23,38 +22,16 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 from numpyro.infer import NUTS
-from sklearn.preprocessing import StandardScaler
+from shared import seconds_of, training_and_held_out
 
-from bmsvm import BMSVMGibbs, datasets, kernels, prepare
+from bmsvm import BMSVMGibbs, kernels, prepare
 from bmsvm.inference.predict import features_at, functions_at
 from bmsvm.models import hierarchical_model
 from bmsvm.models.couplings import class_vector
 
 LENGTHSCALES = {"wine": 3.5, "glass": 10.0, "vehicle": 6.0, "waveform": 3.5, "eleven": 3.5}
-TRAINING_ROWS = {"wine": 120, "glass": 150, "vehicle": 300, "waveform": 300, "eleven": 500}
 HELD_OUT = 100
 TARGETS = {"hinge": (10, 3, 100), "normalized": (5, 2, 100)}
-
-
-def load(name: str):
-    n = TRAINING_ROWS[name]
-    if name == "waveform":
-        X, y = datasets.make_waveform(n + HELD_OUT, seed=0, return_X_y=True)
-    elif name == "eleven":
-        X, y = datasets.make_eleven(n + HELD_OUT, seed=0, return_X_y=True)
-    else:
-        X, y = getattr(datasets, f"load_{name}")(return_X_y=True)
-    order = np.random.default_rng(0).permutation(len(X))
-    X, y = X[order], y[order]
-    rows = StandardScaler().fit(X[:n]).transform(X)
-    held_out = rows[n : n + HELD_OUT]
-    return rows[:n], y[:n], held_out
-
-
-def seconds_of(action):
-    began = time.perf_counter()
-    result = jax.block_until_ready(action())
-    return time.perf_counter() - began, result
 
 
 def run_sampler(kernel, problem, num_warmup: int, num_samples: int, thinning: int = 1):
@@ -107,7 +84,7 @@ def diagnose(draws, problem, features):
 
 
 def measure(name: str, likelihood: str, sweeps: int) -> list[dict]:
-    X, y, held_out = load(name)
+    X, y, held_out, _ = training_and_held_out(name, HELD_OUT)
     theta = LENGTHSCALES[name]
     problem = prepare(X, y, lengthscale=theta, likelihood=likelihood)
     features = features_at(kernels.gaussian(theta), held_out, X, problem.factor)

@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import platform
-import time
 import warnings
 from pathlib import Path
 
@@ -22,32 +21,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
-from sklearn.preprocessing import StandardScaler
+from shared import seconds_of, training_and_held_out
 
-from bmsvm import BMSVMGibbs, cross_validate, datasets, kernels, maximize_evidence, run_chains
+from bmsvm import BMSVMGibbs, cross_validate, kernels, maximize_evidence, run_chains
 from bmsvm.inference.predict import class_probabilities, features_at, features_on_grid
 
-TRAINING_ROWS = {"wine": 120, "glass": 150, "vehicle": 300, "waveform": 300}
-WAVEFORM_HELD_OUT = 2000
+DATA = ("wine", "glass", "vehicle", "waveform")
+HELD_OUT = 2000
 PREDICTIVE_DRAWS = 1000
-
-
-def load(name: str):
-    n = TRAINING_ROWS[name]
-    if name == "waveform":
-        X, y = datasets.make_waveform(n + WAVEFORM_HELD_OUT, seed=0, return_X_y=True)
-    else:
-        X, y = getattr(datasets, f"load_{name}")(return_X_y=True)
-    order = np.random.default_rng(0).permutation(len(X))
-    X, y = X[order], np.unique(y[order], return_inverse=True)[1]
-    rows = StandardScaler().fit(X[:n]).transform(X)
-    return rows[:n], y[:n], rows[n:], y[n:]
-
-
-def seconds_of(action):
-    began = time.perf_counter()
-    result = action()
-    return time.perf_counter() - began, result
 
 
 def run(sampler: BMSVMGibbs, problem, sweeps: int):
@@ -87,7 +68,7 @@ def held_out_scores(made, features, problem, truth: np.ndarray) -> dict:
 
 def sampled_against_fixed(name: str, likelihood: str, sweeps: int):
     """R-hat and ESS of log theta and the time ratio; also the sampled run itself."""
-    X, y, _, _ = load(name)
+    X, y, _, _ = training_and_held_out(name, HELD_OUT)
     sampled = BMSVMGibbs(lengthscale="sample", likelihood=likelihood)
     setting_up, problem = seconds_of(lambda: sampled.prepare(X, y))
     compiling, seconds, made = run(sampled, problem, sweeps)
@@ -119,7 +100,7 @@ def sampled_against_fixed(name: str, likelihood: str, sweeps: int):
 
 def three_ways(name: str, sweeps: int, n_jobs: int) -> tuple[dict, list[dict]]:
     likelihood = "normalized"
-    X, y, new, truth = load(name)
+    X, y, new, truth = training_and_held_out(name, HELD_OUT)
     record, made, problem = sampled_against_fixed(name, likelihood, sweeps)
     features = features_on_grid("gaussian", new, X, problem.grid)
     records = [
@@ -197,7 +178,7 @@ def row(r: dict) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", default=",".join(TRAINING_ROWS))
+    parser.add_argument("--data", default=",".join(DATA))
     parser.add_argument("--sweeps", type=int, default=1000, help="warm-up and sampling, each")
     parser.add_argument("--jobs", type=int, default=-1, help="cross-validation's runs at a time")
     parser.add_argument("--no-hinge", action="store_true", help="leave the hinge out")

@@ -9,7 +9,15 @@ import numpy as np
 import scipy.sparse
 from jax.typing import ArrayLike
 
-__all__ = ["check_choice", "check_positive", "check_row_weights", "check_rows_and_labels"]
+__all__ = [
+    "check_bounds",
+    "check_choice",
+    "check_count",
+    "check_positive",
+    "check_probability",
+    "check_row_weights",
+    "check_rows_and_labels",
+]
 
 
 def check_choice(name: str, value: object, choices: Collection[str]) -> None:
@@ -24,6 +32,21 @@ def check_positive(name: str, value: float) -> None:
     good = isinstance(value, int | float | np.number) and bool(np.isfinite(value)) and value > 0
     if not good:
         raise ValueError(f"{name} must be a positive finite number; got {value!r}")
+
+
+def check_bounds(name: str, bounds: Any) -> tuple[float, float]:
+    """Return two positive finite numbers, the smaller first, or raise ``ValueError``."""
+    try:
+        low, high = (float(bound) for bound in bounds)
+        good = 0 < low < high < np.inf
+    except (TypeError, ValueError):
+        good = False
+    if not good:
+        raise ValueError(
+            f"{name} must be two positive numbers, the smaller first, such as (0.1, 200); "
+            f"got {bounds!r}"
+        )
+    return low, high
 
 
 def check_count(name: str, value: object, smallest: int = 1) -> None:

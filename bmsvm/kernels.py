@@ -29,11 +29,13 @@ __all__ = [
     "gram",
     "gram_of",
     "inverse_root",
+    "kernel_at",
     "linear",
     "matern32",
     "matern52",
     "median_distance",
     "polynomial",
+    "projection",
     "stationary",
 ]
 
@@ -114,6 +116,18 @@ def polynomial(degree: int = 2, *, lengthscale: float = 1.0, offset: float = 1.0
     return tinygp_kernels.Polynomial(order=degree, scale=lengthscale, sigma=offset)
 
 
+@jax.jit
+def _compiled(kernel: tinygp_kernels.Kernel, left: jax.Array, right: jax.Array) -> jax.Array:
+    return kernel(left, right)
+
+
+def _evaluate(kernel: KernelFn, left: jax.Array, right: jax.Array) -> jax.Array:
+    """Evaluate a kernel; tinygp's are pytrees, and one program serves all of a kind."""
+    if isinstance(kernel, tinygp_kernels.Kernel):
+        return _compiled(kernel, left, right)
+    return kernel(left, right)
+
+
 def gram(kernel: KernelFn, X1: ArrayLike, X2: ArrayLike | None = None) -> np.ndarray:
     """Evaluate a kernel between two sets of rows in float64.
 
@@ -132,7 +146,7 @@ def gram(kernel: KernelFn, X1: ArrayLike, X2: ArrayLike | None = None) -> np.nda
     with jax.enable_x64(True):
         left = jnp.asarray(np.asarray(X1, dtype=np.float64))
         right = left if X2 is None else jnp.asarray(np.asarray(X2, dtype=np.float64))
-        values = np.asarray(kernel(left, right))
+        values = np.asarray(_evaluate(kernel, left, right))
     shape = (left.shape[0], right.shape[0])
     if values.shape != shape:
         raise ValueError(
@@ -156,23 +170,27 @@ NAMED: dict[str, Callable[[ArrayLike], KernelFn]] = {
 """Kernels that can be named by a string, each built from a lengthscale."""
 
 
+def kernel_at(kernel: KernelFn | str, lengthscale: ArrayLike = 1.0) -> KernelFn | None:
+    """Kernel given by name or as a callable, at a lengthscale; None for ``"precomputed"``."""
+    if isinstance(kernel, str):
+        check_choice("kernel", kernel, [*NAMED, "precomputed"])
+        return None if kernel == "precomputed" else NAMED[kernel](lengthscale)
+    if not callable(kernel):
+        raise ValueError(
+            f"kernel must be a name or a callable kernel(X1, X2) -> (n1, n2); got {kernel!r}"
+        )
+    return kernel
+
+
 def gram_of(kernel: KernelFn | str, rows: np.ndarray, lengthscale: ArrayLike = 1.0) -> np.ndarray:
     """Gram matrix (n, n) of rows (n, p) under a kernel given by name or as a callable.
 
     ``"precomputed"`` returns the rows, which are then the Gram matrix itself.
     """
-    if isinstance(kernel, str):
-        check_choice("kernel", kernel, [*NAMED, "precomputed"])
-        if kernel == "precomputed":
-            return rows
-        if kernel != "linear":
-            _check_lengthscale(lengthscale, rows.shape[1])
-        kernel = NAMED[kernel](lengthscale)
-    if not callable(kernel):
-        raise ValueError(
-            f"kernel must be a name or a callable kernel(X1, X2) -> (n1, n2); got {kernel!r}"
-        )
-    return gram(kernel, rows)
+    if isinstance(kernel, str) and kernel in STATIONARY:
+        _check_lengthscale(lengthscale, rows.shape[1])
+    function = kernel_at(kernel, lengthscale)
+    return rows if function is None else gram(function, rows)
 
 
 def median_distance(rows: ArrayLike, limit: int = 2000) -> float:
@@ -205,6 +223,11 @@ def inverse_root(eigenvalues: Any) -> Any:
     xp = np if isinstance(eigenvalues, np.ndarray) else jnp
     positive = eigenvalues > 0
     return xp.where(positive, 1 / xp.sqrt(xp.where(positive, eigenvalues, 1.0)), 0.0)
+
+
+def projection(factor: Factor) -> Any:
+    """``U diag(lambda)^(-1/2)``, shape (n, r), which makes features ``Phi*`` of kernel values."""
+    return factor.basis * inverse_root(factor.eigenvalues)
 
 
 def factorize(gram_matrix: ArrayLike, *, name: str = "kernel", complete: bool = False) -> Factor:

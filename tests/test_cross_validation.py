@@ -11,6 +11,7 @@ from sklearn.model_selection import KFold
 from bmsvm import BMSVMGibbs, cross_validate, kernels, run_chains
 from bmsvm.inference import cross_validation as module
 from bmsvm.inference import run as runner
+from bmsvm.inference import select
 from bmsvm.inference.predict import class_probabilities, features_at
 from bmsvm.models.regram import with_gram
 
@@ -79,6 +80,43 @@ def test_a_cell_is_a_fit_of_its_own(whole):
     # The draws are the same; test folds are padded to one size, and so predicted with other noise.
     expected = -np.log(mean[np.arange(len(test)), labels[test]]).mean()
     assert cell.log_loss[1, 0] == pytest.approx(expected, abs=0.1)
+
+
+def test_held_out_rows_count_by_their_weights():
+    """The same fit, scored by one of two rows at a time: the mean over both is that of the fold."""
+    train, test = np.arange(22), np.arange(22, 24)
+
+    def scored(weights):
+        return validate(
+            grid=GRID[1:2], folds=[(train, test)], row_weights=np.append(np.ones(22), weights)
+        ).log_loss[0, 0]
+
+    first, second, both = scored([1, 0]), scored([0, 1]), scored([3, 1])
+    assert abs(first - second) > 1e-3
+    assert both == pytest.approx((3 * first + second) / 4, rel=1e-12)
+    with pytest.raises(ValueError, match="row_weights must not all be zero in a fold"):
+        scored([0, 0])
+
+
+def test_some_rows_keep_their_labels_and_weights():
+    problem = BMSVMGibbs().prepare(X, Y, np.arange(1.0, 25.0))
+    some = with_gram(problem, np.eye(3), [5, 1, 0])
+    np.testing.assert_array_equal(some.labels, [2, 1, 0])
+    np.testing.assert_array_equal(some.row_weights, [6, 2, 1])
+
+
+@pytest.mark.parametrize("method", ["marginal-likelihood", "cv"])
+def test_ways_to_set_theta_see_the_weights(method, monkeypatch):
+    seen = {}
+
+    def choose(X, y, *, row_weights, **settings):
+        seen["weights"] = row_weights
+        return type("Found", (), {"lengthscale": 2.0})
+
+    monkeypatch.setitem(select.SELECTIONS, method, choose)
+    weights = np.arange(24.0)
+    BMSVMGibbs(lengthscale=method).prepare(X, Y, weights)
+    np.testing.assert_array_equal(seen["weights"], weights)
 
 
 def test_threads_give_the_same_scores_and_one_program_serves(whole):

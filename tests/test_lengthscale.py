@@ -174,7 +174,8 @@ INVARIANT = [
 def test_the_moves_of_theta_leave_the_posterior_invariant(case):
     """Three steps from exact draws; false alarm 1e-4 over the file."""
     z, moved = drift((blocks.lengthscale(moves=case[3]),), case[:3])
-    assert moved > 0.1
+    # With the coefficients held theta hardly moves: that is why nothing uses this move.
+    assert moved > (0.1 if set(case[3]) == {"coefficients"} else 0.3)
     assert oracle.largest(z) < oracle.threshold(FALSE_ALARM, z.size)
 
 

@@ -15,6 +15,7 @@ CASES = (
     oracle.Case(3, "sum_to_zero", "hinge", (0, 1, 2, 2, 1)),
     oracle.Case(3, "sum_to_zero", "normalized", (0, 1, 2, 1, 0), duplicates=True, seed=2),
     oracle.Case(2, "sum_to_zero", "normalized", (0, 1, 0, 0, 1, 1), seed=3),
+    oracle.Case(3, "sum_to_zero", "normalized", (0, 1, 2, 2), weights=(2.0, 0.0, 1.0, 1.0)),
 )
 
 
@@ -54,6 +55,7 @@ def test_predictions_are_those_of_exact_posteriors_without_the_row(case):
     own = excess[:, np.arange(n), labels]
     probability = np.exp(own) / np.exp(excess).sum(-1)  # eq. (21)
     likelihood = probability if case.likelihood == "normalized" else np.exp(own - excess.sum(-1))
+    likelihood = likelihood ** (1.0 if case.weights is None else np.array(case.weights))
     for i in range(n):
         weight = likelihood[:, np.arange(n) != i].prod(1)
         expected = np.sum(weight * probability[:, i]) / weight.sum()
@@ -97,7 +99,8 @@ def test_smoothing_tames_the_largest_weights_and_finds_their_tail():
     [
         ({"coupling": "independent"}, 'needs coupling="sum_to_zero"'),
         ({"likelihood": "probit"}, 'needs likelihood="hinge" or "normalized"'),
-        ({"lengthscale": "sample", "lengthscale_grid": [1.0, 2.0]}, "needs a fixed lengthscale"),
+        ({"lengthscale": "sample", "lengthscale_grid": [1.0, 2.0]}, "needs a kernel with fixed"),
+        ({"lengthscale": "sample", "lengthscale_grid": "off"}, "needs a kernel with fixed"),
     ],
 )
 def test_what_cannot_be_left_out_is_said(settings, message):

@@ -8,10 +8,11 @@ import pytest
 
 from bmsvm import BMSVMGibbs, kernels, run_chains
 from bmsvm.inference import predict
-from bmsvm.inference.posterior import ROWS, exclusion_probabilities, posterior_of
+from bmsvm.inference.posterior import ROWS, posterior_of
 from bmsvm.inference.posterior_predictive import predictive_draws
 from bmsvm.inference.quasirandom import normal_points
 from bmsvm.models.couplings import class_map, class_vector
+from bmsvm.models.likelihoods import exclusion_probabilities
 
 RNG = np.random.default_rng(3)
 Y = np.arange(15) % 3
@@ -161,7 +162,7 @@ def test_a_row_is_told_the_same_in_any_company(lengthscale):
 
 def test_exclusion_is_equation_20():
     functions = np.random.default_rng(0).normal(size=(4, 3, 5))
-    found = exclusion_probabilities(functions)
+    found = exclusion_probabilities(functions, axis=1)
     for i, j, s in np.ndindex(functions.shape):
         assert found[i, j, s] == pytest.approx(np.exp(-max(functions[i, j, s] + 0.5, 0)))
 

@@ -22,11 +22,12 @@ from bmsvm.estimators.saving import Savable
 from bmsvm.estimators.weighting import combined_weights
 from bmsvm.inference import uncertainty
 from bmsvm.inference.gibbs import BMSVMGibbs
-from bmsvm.inference.posterior import POINTS, Posterior, exclusion_probabilities, posterior_of
+from bmsvm.inference.posterior import POINTS, Posterior, posterior_of
 from bmsvm.inference.posterior_predictive import predictive_draws
 from bmsvm.inference.run import Run, run_chains
 from bmsvm.kernels import KernelFn
 from bmsvm.models.hyperparameters import PAPER, Hyperparameters
+from bmsvm.models.likelihoods import exclusion_probabilities
 from bmsvm.models.problem import Problem
 
 __all__ = ["DEFAULT_LENGTHSCALE", "BMSVMClassifier"]
@@ -71,7 +72,7 @@ class BMSVMClassifier(Savable, NotebookRepr, ClassifierMixin, BaseEstimator):
     lengthscale
         theta of the kernel, in units of the standardised features: a number, one for each
         feature, or how to find it: ``"sample"`` (with everything else), ``"marginal-likelihood"``
-        or ``"cv"`` (first, without regard to weights); see :class:`bmsvm.BMSVMGibbs`.
+        or ``"cv"`` (first); see :class:`bmsvm.BMSVMGibbs`.
     lengthscale_prior, lengthscale_grid
         Prior of a sampled theta, and the values it may take.
     lengthscale_options
@@ -425,7 +426,7 @@ class BMSVMClassifier(Savable, NotebookRepr, ClassifierMixin, BaseEstimator):
         posterior = self._posterior()
         means = np.empty((len(rows), posterior.n_classes))
         for part in posterior.evaluate(rows, probabilities=False, progress=self._progress()):
-            means[part.rows] = exclusion_probabilities(part.functions).mean(axis=-1)
+            means[part.rows] = exclusion_probabilities(part.functions, axis=1).mean(axis=-1)
         return means
 
     def posterior_predictive(self, X) -> xarray.Dataset:
@@ -484,7 +485,7 @@ class BMSVMClassifier(Savable, NotebookRepr, ClassifierMixin, BaseEstimator):
         posterior = self._posterior(points=FINE_POINTS)
         parts = [
             uncertainty.summarise(
-                part.probabilities, exclusion_probabilities(part.functions), level
+                part.probabilities, exclusion_probabilities(part.functions, axis=1), level
             )
             for part in posterior.evaluate(rows, progress=self._progress())
         ]

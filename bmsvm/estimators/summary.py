@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bmsvm.estimators.convergence import FEWEST_DRAWS, LARGEST_R_HAT, SMALLEST_ESS
+from bmsvm.models.kernel_parameters import nearest_on_grid
 
 __all__ = ["Lengthscale", "Summary", "Worst", "summarise_model"]
 
@@ -149,8 +150,8 @@ def _lengthscale(model: Any) -> Lengthscale | np.ndarray | None:
         has_none = not isinstance(kernel, str) or kernel in ("linear", "precomputed")
         return None if has_none else np.asarray(model.lengthscale_, np.float64)
     values = np.asarray(grid.values)
-    nearest = np.argmin(np.abs(np.log(draws)[..., None] - np.log(values)), axis=-1)
-    shares = np.bincount(nearest.ravel(), minlength=len(values)) / draws.size
+    numbers = nearest_on_grid(np.asarray(draws), values)
+    shares = np.bincount(numbers.ravel(), minlength=len(values)) / draws.size
     lower, median, upper = np.quantile(draws, (0.05, 0.5, 0.95))
     return Lengthscale(float(median), float(lower), float(upper), values, shares)
 

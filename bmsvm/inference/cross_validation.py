@@ -235,6 +235,7 @@ class _Task:
 
     rows: np.ndarray
     labels: np.ndarray
+    weights: np.ndarray
     whole: Problem
     kernel: str
     grid: np.ndarray
@@ -254,7 +255,7 @@ class _Task:
         train = everything if cell.fold is None else self.folds[cell.fold].train
         theta = self.grid[cell.value]
         gram = kernels.gram_of(self.kernel, self.rows[train], theta)
-        problem = with_gram(self.whole, gram, self.labels[train])
+        problem = with_gram(self.whole, gram, train)
         run = run_chains(
             self.sampler,
             key_run,
@@ -282,7 +283,9 @@ class _Task:
         )[: len(test)]
         truth = self.labels[test]
         own = np.maximum(probabilities[np.arange(len(test)), truth], SMALLEST_PROBABILITY)
-        return cell, (-np.log(own).mean(), np.mean(probabilities.argmax(1) != truth))
+        wrong = probabilities.argmax(1) != truth
+        weights = self.weights[test]
+        return cell, (np.average(-np.log(own), weights=weights), np.average(wrong, weights=weights))
 
 
 def _run_all(task: _Task, cells: list[_Cell], n_jobs: int | None) -> Iterator[tuple[_Cell, Any]]:
@@ -307,6 +310,7 @@ def cross_validate(
     coupling: str = "sum_to_zero",
     likelihood: str = "hinge",
     hyperparameters: Hyperparameters = PAPER,
+    row_weights: ArrayLike | None = None,
     preset: str = "default",
     num_warmup: int = 200,
     num_samples: int = 150,
@@ -341,8 +345,9 @@ def cross_validate(
         Whether to compute the leave-one-out scores beside those of the folds.
     kernel
         ``"gaussian"``, ``"matern32"`` or ``"matern52"``.
-    coupling, likelihood, hyperparameters
-        The model; see :func:`bmsvm.prepare`.
+    coupling, likelihood, hyperparameters, row_weights
+        The model; see :func:`bmsvm.prepare`. Held-out rows count by their weights too, but not in
+        ``loo``.
     preset
         The sampler; see :class:`bmsvm.BMSVMGibbs`.
     num_warmup, num_samples, num_chains
@@ -370,10 +375,16 @@ def cross_validate(
         coupling=coupling,
         likelihood=likelihood,
         hyperparameters=hyperparameters,
+        row_weights=row_weights,
     )
+    weights = np.ones(len(rows)) if row_weights is None else np.asarray(row_weights, np.float64)
+    for number, fold in enumerate(made):
+        if not np.any(weights[fold.test]):
+            raise ValueError(f"row_weights must not all be zero in a fold; they are in {number}")
     task = _Task(
         rows=rows,
         labels=labels,
+        weights=weights,
         whole=whole,
         kernel=kernel,
         grid=values,

@@ -28,10 +28,16 @@ from jax.typing import ArrayLike
 from tqdm.auto import tqdm
 
 from bmsvm import kernels
-from bmsvm._validation import check_choice, check_count, check_positive, check_rows_and_labels
+from bmsvm._validation import (
+    check_bounds,
+    check_choice,
+    check_count,
+    check_positive,
+    check_rows_and_labels,
+)
 from bmsvm.inference import run
-from bmsvm.inference.blocks import Block, hamiltonian, scale
 from bmsvm.inference.gibbs import BMSVMGibbs, BMSVMState
+from bmsvm.inference.presets import default_blocks
 from bmsvm.kernels import KernelFn
 from bmsvm.models.conditionals import log_density_columns, noise_variance_collapsed, project
 from bmsvm.models.couplings import to_columns
@@ -114,28 +120,13 @@ def gram_function(
     """Gram matrix (n, n) of rows (n, p) as a differentiable function of the kernel's parameters."""
     if isinstance(kernel, str):
         check_choice("kernel", kernel, kernels.STATIONARY)
-        unit = kernels.STATIONARY[kernel](1.0)
-
-        def gram(theta):
-            scaled = jnp.asarray(rows) / theta
-            return unit(scaled, scaled)
-
-        return gram
+        kernel = functools.partial(kernels.stationary, kernel)
     if not callable(kernel):
         raise ValueError(
             "kernel must be a name or a callable that makes a kernel of its parameters; "
             f"got {kernel!r}"
         )
     return lambda theta: kernel(theta)(jnp.asarray(rows), jnp.asarray(rows))
-
-
-@functools.cache
-def _blocks(likelihood: str, held: frozenset[str]) -> tuple[Block, ...]:
-    """Return the default sweep with tau or sigma2 held, built once for each kind."""
-    if likelihood == "hinge":
-        return (hamiltonian(draw_weights=False, hold=held),)
-    momentum = hamiltonian(target_accept_prob=0.9, draw_weights=False, hold=held)
-    return (momentum,) if "noise_variance" in held else (momentum, scale())
 
 
 def _sampler(likelihood: str, also: Collection[str]) -> BMSVMGibbs:
@@ -146,7 +137,7 @@ def _sampler(likelihood: str, also: Collection[str]) -> BMSVMGibbs:
             'also must be empty with likelihood="probit", whose sampler cannot hold tau or sigma2; '
             f"got {tuple(also)!r}"
         )
-    return BMSVMGibbs(likelihood=likelihood, blocks=_blocks(likelihood, frozenset(also)))
+    return BMSVMGibbs(likelihood=likelihood, blocks=default_blocks(likelihood, frozenset(also)))
 
 
 @functools.partial(jax.jit, static_argnames=("hold_noise",))
@@ -200,17 +191,6 @@ def _check_also(also: Collection[str]) -> tuple[str, ...]:
     for name in names:
         check_choice("also", name, VARIANCES)
     return tuple(name for name in VARIANCES if name in names)
-
-
-def _check_bounds(bounds: tuple[float, float]) -> np.ndarray:
-    try:
-        low, high = (float(bound) for bound in bounds)
-        good = 0 < low < high < np.inf
-    except (TypeError, ValueError):
-        good = False
-    if not good:
-        raise ValueError(f"bounds must be two positive numbers, increasing; got {bounds!r}")
-    return np.log([low, high])
 
 
 def _start(
@@ -282,6 +262,7 @@ def maximize_evidence(
     coupling: str = "sum_to_zero",
     likelihood: str = "hinge",
     hyperparameters: Hyperparameters = PAPER,
+    row_weights: ArrayLike | None = None,
     start: Any = None,
     per_feature: bool = False,
     bounds: tuple[float, float] = BOUNDS,
@@ -307,7 +288,7 @@ def maximize_evidence(
     kernel
         ``"gaussian"``, ``"matern32"``, ``"matern52"``; or a callable that makes a kernel of its
         positive parameters, ``kernel(theta) -> (X1, X2) -> (n1, n2)``, written in JAX.
-    coupling, likelihood, hyperparameters
+    coupling, likelihood, hyperparameters, row_weights
         The model; see :func:`bmsvm.prepare`.
     start
         Where the ascent starts: a number, one per feature, or the parameters of a callable's
@@ -351,7 +332,7 @@ def maximize_evidence(
     sampler = _sampler(likelihood, also)
 
     rows, *_ = check_rows_and_labels(X, y)
-    log_bounds = _check_bounds(bounds)
+    log_bounds = np.log(check_bounds("bounds", bounds))
     log_theta, unravel = _start(start, rows, per_feature, log_bounds)
     if isinstance(kernel, str) and log_theta.size not in (1, rows.shape[1]):
         raise ValueError(
@@ -367,6 +348,7 @@ def maximize_evidence(
         coupling=coupling,
         likelihood=likelihood,
         hyperparameters=hyperparameters,
+        row_weights=row_weights,
     )
     limits = [log_bounds] * log_theta.size + [np.log(VARIANCE_BOUNDS)] * len(also)
     low, high = np.stack(limits, axis=1)

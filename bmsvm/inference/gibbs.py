@@ -218,13 +218,15 @@ class BMSVMGibbs(MCMCKernel):
             # Parallel chains and ArviZ call this while tracing; the data are concrete all the same.
             with jax.ensure_compile_time_eval():
                 problem = prepare(
-                    X, y, row_weights=row_weights, spare_rows=spare_rows, **self._resolved(X, y)
+                    X, y, row_weights=row_weights, spare_rows=spare_rows, **self._resolved(X, y, row_weights)
                 )
             copies = tuple(None if part is None else np.array(part) for part in data)
             cached = self._prepared = (copies, problem)
         return cached[1]
 
-    def _resolved(self, X: ArrayLike, y: ArrayLike) -> dict[str, Any]:
+    def _resolved(
+        self, X: ArrayLike, y: ArrayLike, row_weights: ArrayLike | None
+    ) -> dict[str, Any]:
         """Return the settings, with a lengthscale that is to be set from the data set."""
         method = self._settings["lengthscale"]
         if not isinstance(method, str) or method == "sample":
@@ -240,6 +242,7 @@ class BMSVMGibbs(MCMCKernel):
             name: self._settings[name]
             for name in ("kernel", "coupling", "likelihood", "hyperparameters")
         }
+        model["row_weights"] = row_weights
         found = select_lengthscale(method, X, y, options=self._selection_options, **model)
         self.lengthscale_selection = found
         if getattr(found, "interrupted", False):

@@ -13,7 +13,6 @@ cavities so weighted is its prediction. Means over cavities are taken at quasi-r
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -22,13 +21,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.special
-import scipy.stats
 from jax.typing import ArrayLike
 
 from bmsvm._validation import check_count
+from bmsvm.inference.quasirandom import normal_points
 from bmsvm.models import likelihoods
 from bmsvm.models.couplings import class_vector, to_columns
 from bmsvm.models.problem import Problem
+from bmsvm.models.whitening import matrix_function
 
 __all__ = ["LeaveOneOut", "cavity", "leave_one_out"]
 
@@ -55,29 +55,14 @@ def cavity(
 ) -> tuple[jax.Array, jax.Array]:
     """Mean (n, k) and variance (n,) of each row's columns given all other rows'."""
     basis, eigenvalues = problem.factor
-    eta = problem.hyper.intercept_precision
-    kept = precision / (eigenvalues + precision)
-
-    def solve(rows):  # R^-1 of rows (n, m)
-        inside = basis.T @ rows
-        solved = basis @ (kept[:, None] * inside)
-        return solved if problem.spans else solved + rows - basis @ inside
-
-    diagonal = basis**2 @ kept
-    if not problem.spans:
-        diagonal = diagonal + jnp.maximum(1 - jnp.sum(basis**2, axis=1), 0.0)
-    solved, ones = solve(columns), solve(jnp.ones_like(columns[:, :1]))
-    information = eta + jnp.sum(ones)
+    rows = jnp.append(columns, jnp.ones_like(columns[:, :1]), axis=1)
+    solved = matrix_function(rows, lambda r: 1 / r, precision, problem)  # R^-1
+    solved, ones = solved[:, :-1], solved[:, -1:]
+    diagonal = 1 - basis**2 @ (eigenvalues / (eigenvalues + precision))
+    information = problem.hyper.intercept_precision + jnp.sum(ones)
     solved = solved - ones * (ones.T @ columns) / information
     diagonal = diagonal - ones[:, 0] ** 2 / information
     return columns - solved / diagonal[:, None], noise_variance / diagonal
-
-
-@functools.cache
-def _nodes(dimension: int, size: int) -> np.ndarray:
-    """Quasi-random standard normals, shape (size, dimension), the same each time."""
-    points = scipy.stats.qmc.Sobol(dimension, seed=0).random(size)
-    return scipy.stats.norm.ppf(points)
 
 
 @jax.jit
@@ -94,7 +79,8 @@ def _over_cavities(
         around = mean[:, None] + jnp.sqrt(variance)[:, None, None] * nodes
         scores = class_vector(around, problem.coupling)  # (n, nodes, c)
         of_labels = log_likelihood(scores.reshape(-1, problem.n_classes), labels)
-        of_labels = of_labels.reshape(problem.n_rows, -1)
+        each = None if problem.row_weights is None else problem.row_weights[:, None]
+        of_labels = likelihoods.weigh(of_labels.reshape(problem.n_rows, -1), each)
         log_mean = jax.nn.logsumexp(of_labels, axis=1) - jnp.log(nodes.shape[0])
         return log_mean, likelihoods.class_probabilities(scores, problem.likelihood).mean(1)
 
@@ -111,7 +97,8 @@ def _smooth(log_ratios: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         log_weights, pareto_k = array_stats.psislw(-log_ratios)  # takes the log likelihood
     log_weights = np.asarray(log_weights)
     log_total = scipy.special.logsumexp(log_weights, axis=1, keepdims=True)
-    return log_weights - log_total, np.asarray(pareto_k)
+    equal = np.ptp(log_ratios, axis=1) == 0  # the label had no weight: nothing is to be undone
+    return log_weights - log_total, np.where(equal, 0.0, np.asarray(pareto_k))
 
 
 def leave_one_out(
@@ -141,11 +128,14 @@ def leave_one_out(
             'leave-one-out needs likelihood="hinge" or "normalized", which are positive; '
             f"got {problem.likelihood!r}"
         )
-    if problem.grid is not None:
-        raise ValueError("leave-one-out needs a fixed lengthscale; the problem has a grid of them")
+    if problem.samples_kernel:
+        raise ValueError(
+            "leave-one-out needs a kernel with fixed parameters; the problem was prepared for "
+            "sampling them"
+        )
     dtype = problem.factor.basis.dtype
     kept = {name: jnp.asarray(draws[name]) for name in ("scores", "noise_variance", "precision")}
-    nodes = jnp.asarray(_nodes(problem.n_columns, num_nodes), dtype)
+    nodes = jnp.asarray(normal_points(num_nodes, problem.n_columns, seed=0), dtype)
     log_means, each = (np.asarray(part, float) for part in _over_cavities(kept, nodes, problem))
     log_weights, pareto_k = _smooth(-log_means.T)
     probabilities = np.einsum("is,sic->ic", np.exp(log_weights), each)

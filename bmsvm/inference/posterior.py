@@ -23,16 +23,24 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
-from tinygp.kernels import Kernel as TinygpKernel
 from tqdm.auto import tqdm
 
 from bmsvm.inference.quasirandom import normal_points
-from bmsvm.kernels import NAMED, RANK_MULTIPLE, STATIONARY, Factor, KernelFn, gram
+from bmsvm.kernels import (
+    RANK_MULTIPLE,
+    STATIONARY,
+    Factor,
+    KernelFn,
+    gram,
+    kernel_at,
+    projection,
+)
 from bmsvm.models.couplings import class_map, class_vector
+from bmsvm.models.kernel_parameters import nearest_on_grid
 from bmsvm.models.likelihoods import margin_offset, rectify
 from bmsvm.models.problem import Problem
 
-__all__ = ["Evaluated", "Posterior", "Stage", "exclusion_probabilities", "fill", "posterior_of"]
+__all__ = ["Evaluated", "Posterior", "Stage", "fill", "posterior_of"]
 
 ROWS = 128
 """Rows of a block."""
@@ -192,13 +200,13 @@ class Posterior:
         if stage.kernel is None:
             values = np.pad(block, ((0, 0), (0, len(stage.projection) - block.shape[1])))
             return _product(values, stage.projection), np.zeros(len(block))
-        values = _kernel_values(stage.kernel, block, self.training_rows)
+        values = gram(stage.kernel, block, self.training_rows)
         inside = _product(values, stage.projection)
         if not self.remainder:
             return inside, np.zeros(len(block))
         own: np.ndarray | float | None = stage.constant
         if own is None:
-            own = np.diag(_kernel_values(stage.kernel, block, block))
+            own = np.diag(gram(stage.kernel, block))
         return inside, np.sqrt(np.maximum(own - np.sum(inside**2, axis=1), 0.0))
 
     def _batches(self, stage: Stage) -> Iterator[tuple[np.ndarray, Batch]]:
@@ -271,29 +279,13 @@ def _probabilities(functions: jax.Array, noise: jax.Array, *, likelihood: str) -
     return jnp.stack([jnp.mean(share * inverse, axis=-1) for share in shares], axis=1)
 
 
-def exclusion_probabilities(functions: np.ndarray) -> np.ndarray:
-    """``p(y != j | f) = exp(-(f_j + d)_+)``, eq. (20), of functions (..., c, s)."""
-    return np.exp(-np.maximum(functions + margin_offset(functions.shape[-2]), 0.0))
-
-
-@jax.jit
-def _call(kernel: TinygpKernel, left: jax.Array, right: jax.Array) -> jax.Array:
-    return kernel(left, right)
-
-
-def _kernel_values(kernel: KernelFn, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """As :func:`bmsvm.kernels.gram`; one compiled program for each kind of tinygp kernel."""
-    if not isinstance(kernel, TinygpKernel):
-        return gram(kernel, left, right)
-    with jax.enable_x64(True):
-        return np.asarray(_call(kernel, jnp.asarray(left), jnp.asarray(right)))
-
-
-def _projection(factor: Factor) -> np.ndarray:
+def _within_rank(factor: Factor) -> np.ndarray:
+    """Projection in float64, of as many columns as the rank rounded up, zeros at the end."""
     basis, eigenvalues = (np.asarray(part, np.float64) for part in factor)
     rank = int(np.sum(eigenvalues > 0))  # they decrease
     spare = -rank % RANK_MULTIPLE
-    return np.pad(basis[:, :rank] / np.sqrt(eigenvalues[:rank]), ((0, 0), (0, spare)))
+    kept = projection(Factor(basis[:, :rank], eigenvalues[:rank]))  # type: ignore[arg-type]
+    return np.pad(kept, ((0, 0), (0, spare)))
 
 
 def posterior_of(
@@ -337,16 +329,15 @@ def posterior_of(
         # As NumPy arrays: outside float64 mode JAX would round what it indexes.
         values, grams = np.asarray(problem.grid.values), problem.grid.factors
         bases, eigenvalues = np.asarray(grams.basis), np.asarray(grams.eigenvalues)
-        distance = np.abs(np.log(flat["lengthscale"])[:, None] - np.log(values))
-        nearest = np.argmin(distance, axis=1)
+        numbers = nearest_on_grid(np.asarray(flat["lengthscale"]), values)
         each = [
-            (values[g], Factor(bases[g], eigenvalues[g]), nearest == g) for g in np.unique(nearest)
+            (values[g], Factor(bases[g], eigenvalues[g]), numbers == g) for g in np.unique(numbers)
         ]
     stages = tuple(
         Stage(
-            kernel=_kernel_at(kernel, theta),
+            kernel=kernel_at(kernel, theta),
             constant=1.0 if isinstance(kernel, str) and kernel in STATIONARY else None,
-            projection=_projection(factor),
+            projection=_within_rank(factor),
             draws=np.flatnonzero(mine),
         )
         for theta, factor, mine in each
@@ -370,14 +361,6 @@ def posterior_of(
             noise.reshape(-1, points, k)[order],
         ),
     )
-
-
-def _kernel_at(kernel: KernelFn | str, lengthscale: ArrayLike) -> KernelFn | None:
-    if not isinstance(kernel, str):
-        return kernel
-    if kernel == "precomputed":
-        return None
-    return NAMED[kernel](lengthscale)
 
 
 def _stream(seed: int, stream: int) -> int:

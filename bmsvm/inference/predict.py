@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from bmsvm.kernels import STATIONARY, Factor, KernelFn, gram, inverse_root
+from bmsvm.kernels import STATIONARY, Factor, KernelFn, gram, projection
 from bmsvm.models import likelihoods
 from bmsvm.models.conditionals import intercept_collapsed, project, weights_full
 from bmsvm.models.couplings import class_vector, to_columns
@@ -24,6 +24,7 @@ from bmsvm.models.kernel_parameters import (
     KernelGrid,
     KernelPoint,
     constrained,
+    nearest_on_grid,
     unconstrained,
 )
 from bmsvm.models.problem import Problem
@@ -53,9 +54,8 @@ def features_at(
 ) -> Features:
     """Features of new rows (m, p) under a kernel callable, given the training rows (n, p)."""
     rows, training_rows = np.asarray(rows), np.asarray(training_rows)
-    eigenvalues = np.asarray(factor.eigenvalues, np.float64)
-    cross = gram(kernel, rows, training_rows)
-    inside = cross @ np.asarray(factor.basis, np.float64) * inverse_root(eigenvalues)
+    in_float64 = Factor(*(np.asarray(part, np.float64) for part in factor))  # type: ignore[arg-type]
+    inside = gram(kernel, rows, training_rows) @ projection(in_float64)
     parts = np.array_split(rows, -(-len(rows) // PART)) if len(rows) else []
     own = np.concatenate([np.zeros(0), *(np.diag(gram(kernel, part)) for part in parts)])
     remainder = np.maximum(own - np.sum(inside**2, axis=1), 0.0)
@@ -76,8 +76,7 @@ def features_on_grid(
 def _features_off_grid(rows: jax.Array, point: KernelPoint, family: KernelFamily) -> Features:
     """Features of new rows (m, p) at a point off the grid, inside a compiled program."""
     kernel = family.build(constrained(point.parameters, family))
-    basis, eigenvalues = point.factor
-    inside = kernel(rows, family.rows) @ basis[: len(family.rows)] * inverse_root(eigenvalues)
+    inside = kernel(rows, family.rows) @ projection(point.factor)[: len(family.rows)]
     own = jax.vmap(lambda row: kernel(row[None], row[None])[0, 0])(rows)
     return Features(inside, jnp.maximum(own - jnp.sum(inside**2, axis=1), 0.0))
 
@@ -123,13 +122,9 @@ def functions_at(
         here, there = at(theta)
         key_intercept, key_weights, key_remainder = jax.random.split(key, 3)
         columns = to_columns(scores, problem.labels, problem.coupling)
-        projection = project(columns, here)
-        intercept = intercept_collapsed(projection, precision, noise_variance, here).sample(
-            key_intercept
-        )
-        weights = weights_full(projection, intercept, precision, noise_variance, here).sample(
-            key_weights
-        )
+        seen = project(columns, here)
+        intercept = intercept_collapsed(seen, precision, noise_variance, here).sample(key_intercept)
+        weights = weights_full(seen, intercept, precision, noise_variance, here).sample(key_weights)
         spread = jnp.sqrt(noise_variance / precision * there.remainder)[:, None]
         shape = (there.remainder.size, problem.n_columns)
         noise = jax.random.normal(key_remainder, shape, spread.dtype)
@@ -140,8 +135,7 @@ def functions_at(
     if family is not None:
         theta = unconstrained({name: jnp.asarray(value) for name, value in draws.items()}, family)
     elif grid is not None:
-        distance = jnp.log(draws["lengthscale"])[:, None] - jnp.log(grid.values)
-        theta = jnp.argmin(jnp.abs(distance), axis=1)
+        theta = nearest_on_grid(jnp.asarray(draws["lengthscale"]), grid.values)
     inputs = (keys, draws["scores"], draws["noise_variance"], draws["precision"], theta)
     return jax.lax.map(one, inputs)
 

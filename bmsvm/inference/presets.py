@@ -19,7 +19,7 @@ from bmsvm.inference.blocks import (
 )
 from bmsvm.models.likelihoods import LIKELIHOODS
 
-__all__ = ["PRESETS", "preset_blocks"]
+__all__ = ["PRESETS", "default_blocks", "preset_blocks"]
 
 PRESETS = ("default", "gibbs", "paper")
 
@@ -62,6 +62,13 @@ def _blocks(preset: str, likelihood: str) -> tuple[Block, ...]:
     if preset == "gibbs":
         scores = exact_scores() if likelihood == "hinge" else metropolis_scores()
         return scores, collapsed_parameters()
+    return default_blocks(likelihood)
+
+
+@functools.cache
+def default_blocks(likelihood: str, hold: frozenset[str] = frozenset()) -> tuple[Block, ...]:
+    """Return the default sweep of a likelihood with a slope; ``hold`` keeps tau or sigma2 fixed."""
     if likelihood == "hinge":
-        return (hamiltonian(draw_weights=False),)
-    return hamiltonian(target_accept_prob=0.9, draw_weights=False), scale()
+        return (hamiltonian(draw_weights=False, hold=hold),)
+    momentum = hamiltonian(target_accept_prob=0.9, draw_weights=False, hold=hold)
+    return (momentum,) if "noise_variance" in hold else (momentum, scale())

@@ -21,7 +21,9 @@ SELECTIONS: dict[str, Callable[..., EvidenceMaximum | CrossValidation]] = {
     "cv": cross_validate,
 }
 
-OF_THE_MODEL = {"X", "y", "rng_key", "kernel", "coupling", "likelihood", "hyperparameters"}
+OF_THE_MODEL = {
+    *("X", "y", "rng_key", "kernel", "coupling", "likelihood", "hyperparameters", "row_weights")
+}
 
 
 def select_lengthscale(

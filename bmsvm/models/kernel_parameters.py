@@ -36,6 +36,7 @@ __all__ = [
     "make_grid",
     "masked_design",
     "named_parameters",
+    "nearest_on_grid",
     "stacked_grid",
     "unconstrained",
 ]
@@ -178,6 +179,15 @@ def make_grid(
                 f"it; its ratios go from {np.exp(steps.min()):.4g} to {np.exp(steps.max()):.4g}"
             )
     return grid, LENGTHSCALE_PRIORS[prior](grid)
+
+
+def nearest_on_grid(lengthscales: Any, values: Any) -> Any:
+    """Numbers of the values (G,) of a grid nearest to lengthscales (...) on a log scale.
+
+    NumPy arrays are worked on in NumPy.
+    """
+    xp = np if isinstance(lengthscales, np.ndarray) else jnp
+    return xp.argmin(xp.abs(xp.log(lengthscales)[..., None] - xp.log(values)), axis=-1)
 
 
 def room_for_grid(n_rows: int, n_bases: int) -> int:

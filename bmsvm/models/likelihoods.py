@@ -10,13 +10,16 @@ a processor likes, and the transposes of a caller that does the same cancel.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 __all__ = [
     "LIKELIHOODS",
     "class_probabilities",
+    "exclusion_probabilities",
     "hinge",
     "margin_offset",
     "normalized",
@@ -105,14 +108,34 @@ def weigh(log_likelihoods: jax.Array, weights: jax.Array | None) -> jax.Array:
     return jnp.where(weights > 0, weights * log_likelihoods, 0.0)
 
 
-def class_probabilities(scores: jax.Array, likelihood: str) -> jax.Array:
-    """``p(y = j | z)`` of scores (..., c): eq. (21), or the largest score under ``probit``.
+def class_probabilities(scores: jax.Array, likelihood: str, axis: int = -1) -> jax.Array:
+    """``p(y = j | z)`` of scores: eq. (21), or the largest score under ``probit``.
 
     The hinge is a pseudo-likelihood; its probabilities are those of (21) too.
+
+    Parameters
+    ----------
+    scores
+        Scores with an axis of c classes.
+    likelihood
+        Name of the likelihood.
+    axis
+        The axis of classes.
     """
+    n_classes = scores.shape[axis]
     if likelihood == "probit":
-        return jax.nn.one_hot(jnp.argmax(scores, -1), scores.shape[-1], dtype=scores.dtype)
-    return jax.nn.softmax(rectify(scores + margin_offset(scores.shape[-1])), axis=-1)
+        best = jnp.argmax(scores, axis)
+        return jax.nn.one_hot(best, n_classes, dtype=scores.dtype, axis=axis)
+    return jax.nn.softmax(rectify(scores + margin_offset(n_classes)), axis=axis)
+
+
+def exclusion_probabilities(functions: Any, axis: int = -1) -> Any:
+    """``p(y != j | f) = exp(-(f_j + d)_+)``, eq. (20), of functions with an axis of c classes.
+
+    NumPy arrays are worked on in NumPy, and so in float64 whatever precision JAX is set to.
+    """
+    xp = np if isinstance(functions, np.ndarray) else jnp
+    return xp.exp(-xp.maximum(functions + margin_offset(functions.shape[axis]), 0.0))
 
 
 LIKELIHOODS: dict[str, Callable[..., jax.Array]] = {

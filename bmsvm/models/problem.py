@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, cast
@@ -13,7 +12,13 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from bmsvm import kernels
-from bmsvm._validation import check_choice, check_count, check_row_weights, check_rows_and_labels
+from bmsvm._validation import (
+    check_bounds,
+    check_choice,
+    check_count,
+    check_row_weights,
+    check_rows_and_labels,
+)
 from bmsvm.kernels import Factor, KernelFn
 from bmsvm.models.couplings import COUPLINGS, n_columns
 from bmsvm.models.hyperparameters import PAPER, Hyperparameters
@@ -34,6 +39,7 @@ from bmsvm.models.kernel_parameters import (
     make_grid,
     masked_design,
     named_parameters,
+    nearest_on_grid,
     room_for_grid,
     stacked_grid,
 )
@@ -154,20 +160,6 @@ def _with_spare_rows(factor: Factor, count: int) -> Factor:
     return Factor(cast(jax.Array, wider), cast(jax.Array, np.pad(eigenvalues, (0, count))))
 
 
-def _check_bounds(bounds: Any) -> tuple[float, float]:
-    try:
-        low, high = (float(bound) for bound in bounds)
-        good = 0 < low < high < math.inf
-    except (TypeError, ValueError):
-        good = False
-    if not good:
-        raise ValueError(
-            "lengthscale_bounds must be two positive numbers, the smaller first, such as "
-            f"(0.1, 200); got {bounds!r}"
-        )
-    return low, high
-
-
 def _check_sampled(kernel: Any, lengthscale: Any, kernel_prior: Any, per_feature: bool) -> None:
     """Raise ``ValueError`` where it is not plain which parameters of the kernel are sampled."""
     sampled = isinstance(lengthscale, str)
@@ -272,7 +264,7 @@ def prepare(
     check_choice("likelihood", likelihood, LIKELIHOODS)
     check_choice("lengthscale_prior", lengthscale_prior, LENGTHSCALE_PRIORS)
     check_count("propose_every", propose_every)
-    bounds = _check_bounds(lengthscale_bounds)
+    bounds = check_bounds("lengthscale_bounds", lengthscale_bounds)
     if not isinstance(hyperparameters, Hyperparameters):
         raise ValueError(
             f"hyperparameters must be a bmsvm.Hyperparameters; got {hyperparameters!r}"
@@ -334,7 +326,7 @@ def prepare(
             values, log_prior = make_grid(given, lengthscale_prior, bounds, room)
             check_grid_fits(values.size, len(labels), n_bases)
             each = [factored(name, theta) for theta in values]
-            start = int(np.argmin(np.abs(np.log(values / kernels.median_distance(rows)))))
+            start = int(nearest_on_grid(np.asarray(kernels.median_distance(rows)), values))
             grid = stacked_grid(values, log_prior, start, each)
     if grid is not None:
         factor, masked = each[start]

@@ -16,8 +16,8 @@ from bmsvm.models.problem import Problem
 __all__ = ["with_gram"]
 
 
-def with_gram(problem: Problem, gram: ArrayLike, labels: ArrayLike | None = None) -> Problem:
-    """Return the problem with another Gram matrix, and where they are given other labels.
+def with_gram(problem: Problem, gram: ArrayLike, rows: ArrayLike | None = None) -> Problem:
+    """Return the problem with another Gram matrix, of all its rows or of some.
 
     The basis is kept complete whatever the rank, so that problems of one size have one shape.
     The number of classes stays: a class that none of the labels has is known to the model all the
@@ -29,11 +29,12 @@ def with_gram(problem: Problem, gram: ArrayLike, labels: ArrayLike | None = None
         Where everything else comes from; theta is fixed in it.
     gram
         Gram matrix, shape (m, m).
-    labels
-        Class indices, shape (m,). Default: those of the problem, and m = n.
+    rows
+        Numbers of the rows, shape (m,), whose labels and weights are kept. Default: all.
     """
     factor = kernels.factorize(gram, complete=True)
-    labels = np.asarray(problem.labels if labels is None else labels)
+    kept = slice(None) if rows is None else np.asarray(rows)
+    labels = np.asarray(problem.labels)[kept]
     masked = None
     if problem.coupling == "independent":
         masked = masked_design(factor, labels, problem.n_classes)
@@ -44,4 +45,5 @@ def with_gram(problem: Problem, gram: ArrayLike, labels: ArrayLike | None = None
         masked=jax.tree.map(jnp.asarray, masked),
         grid=None,
         family=None,
+        row_weights=None if problem.row_weights is None else problem.row_weights[kept],
     )

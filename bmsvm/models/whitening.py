@@ -114,7 +114,7 @@ def matrix_function(
     grouped = _grouped(columns.T, problem)
     coordinates = _onto_basis(grouped, basis) * inside[:, None, :]
     result = outside * grouped + _onto_rows(coordinates, basis)
-    return result.reshape(problem.n_columns, -1).T
+    return result.reshape(columns.shape[1], -1).T
 
 
 def log_density_given_noise(

@@ -86,71 +86,52 @@ _Moved = tuple[Position, jax.Array]
 """The moved position, and the logarithm of its density ratio."""
 
 
-def _surrogate(variance: float, *, on_ridge: bool = False) -> Callable[..., _Moved]:
-    """Hold noisy copies of the whitened scores' columns, and what is left of them given those."""
+def _surrogate(variance: float = math.inf, *, on_ridge: bool = False) -> Callable[..., _Moved]:
+    """Hold noisy copies of the columns, and what is left of them given those, whitened.
+
+    Copies of infinite variance say nothing: the whitened columns are held.
+    """
+    informative = math.isfinite(variance)
+
+    def mean(rho):
+        return rho / (rho + variance)
+
+    def deviation(rho):
+        return jnp.sqrt(rho / (1 + rho / variance))
 
     def move(key: jax.Array, position: Position, step: _Step) -> _Moved:
         scale = jnp.sqrt(position.noise_variance)
         centred = (position.columns - position.intercept) / scale
-        copies = centred + math.sqrt(variance) * jax.random.normal(key, centred.shape, scale.dtype)
         before = after = position.precision
         if on_ridge:
             after = before * jnp.exp(-2 * step.log_stretch)
+        if informative:
+            noise = jax.random.normal(key, centred.shape, scale.dtype)
+            copies = centred + math.sqrt(variance) * noise
 
-        def mean(rho):
-            return rho / (rho + variance)
+        def given_copies(precision, problem):
+            return matrix_function(copies, mean, precision, problem) if informative else 0.0
 
-        def deviation(rho):
-            return jnp.sqrt(variance * rho / (rho + variance))
+        def log_density(columns, precision, problem):
+            of_copies: jax.Array | float = 0.0
+            if informative:
+                of_copies = log_density_given_noise(copies, variance, precision, problem)
+            of_log_precision = precision_prior(problem).log_prob(precision) + jnp.log(precision)
+            return jnp.sum(log_likelihood(columns, problem)) + of_copies + of_log_precision
 
-        fitted = matrix_function(copies, mean, before, step.here)
-        left = matrix_function(centred - fitted, lambda r: 1 / deviation(r), before, step.here)
-        moved = matrix_function(copies, mean, after, step.there) + matrix_function(
-            left, deviation, after, step.there
+        left = centred - given_copies(before, step.here)
+        white = matrix_function(left, lambda rho: 1 / deviation(rho), before, step.here)
+        moved = given_copies(after, step.there) + matrix_function(
+            white, deviation, after, step.there
         )
         columns = position.intercept + scale * moved
         columns = jnp.where(step.here.design.mask.T > 0, columns, 0.0)
-        gain = (
-            jnp.sum(log_likelihood(columns, step.there))
-            - jnp.sum(log_likelihood(position.columns, step.here))
-            + log_density_given_noise(copies, variance, after, step.there)
-            - log_density_given_noise(copies, variance, before, step.here)
-            + _log_density_of_log(after, step.here)
-            - _log_density_of_log(before, step.here)
+        gain = log_density(columns, after, step.there) - log_density(
+            position.columns, before, step.here
         )
         return position._replace(columns=columns, precision=after), gain
 
     return move
-
-
-def _log_density_of_log(precision: jax.Array, problem: Problem) -> jax.Array:
-    """Log prior density of log tau."""
-    return precision_prior(problem).log_prob(precision) + jnp.log(precision)
-
-
-def _recoloured(position: Position, after: jax.Array, step: _Step) -> _Moved:
-    """Hold the whitened scores while theta and tau change."""
-    before = position.precision
-    scale = jnp.sqrt(position.noise_variance)
-    centred = (position.columns - position.intercept) / scale
-    noise = matrix_function(centred, jax.lax.rsqrt, before, step.here)
-    columns = position.intercept + scale * matrix_function(noise, jnp.sqrt, after, step.there)
-    columns = jnp.where(step.here.design.mask.T > 0, columns, 0.0)
-    gain = (
-        jnp.sum(log_likelihood(columns, step.there))
-        - jnp.sum(log_likelihood(position.columns, step.here))
-        + _log_density_of_log(after, step.here)
-        - _log_density_of_log(before, step.here)
-    )
-    return position._replace(columns=columns, precision=after), gain
-
-
-def _ancillary(key: jax.Array, position: Position, step: _Step) -> _Moved:
-    return _recoloured(position, position.precision, step)
-
-
-def _ridge(key: jax.Array, position: Position, step: _Step) -> _Moved:
-    return _recoloured(position, position.precision * jnp.exp(-2 * step.log_stretch), step)
 
 
 def _collapsed(key: jax.Array, position: Position, step: _Step) -> _Moved:
@@ -224,8 +205,8 @@ class _Move(NamedTuple):
 
 
 MOVES: dict[str, _Move] = {
-    "ancillary": _Move(_ancillary, leaves_stale="weights"),
-    "ridge": _Move(_ridge, leaves_stale="weights"),
+    "ancillary": _Move(_surrogate(), leaves_stale="weights"),
+    "ridge": _Move(_surrogate(on_ridge=True), leaves_stale="weights"),
     "surrogate-1": _Move(_surrogate(1.0), leaves_stale="weights"),
     "surrogate-10": _Move(_surrogate(10.0), leaves_stale="weights"),
     "ridge-10": _Move(_surrogate(10.0, on_ridge=True), leaves_stale="weights"),
