@@ -1,5 +1,6 @@
 """The sampler and the model behave as NumPyro and ArviZ users expect of any other."""
 
+import inspect
 import os
 import pickle
 import subprocess
@@ -317,7 +318,9 @@ def test_predictive_draws_labels(reference):
     many = {
         name: jnp.tile(value, (100, *[1] * (value.ndim - 1))) for name, value in samples.items()
     }
-    predictive = Predictive(hierarchical_model, many, exclude_deterministic=False)
+    new = "condition_deterministic" in inspect.signature(Predictive).parameters
+    given = {"condition_deterministic": True} if new else {"exclude_deterministic": False}
+    predictive = Predictive(hierarchical_model, many, **given)
     labels = predictive(jax.random.key(1), problem, observed=False)["y"]
     assert labels.shape == (1000, N)
     frequencies = jnp.mean(jax.nn.one_hot(labels, C), axis=(0, 1))

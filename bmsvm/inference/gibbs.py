@@ -217,9 +217,8 @@ class BMSVMGibbs(MCMCKernel):
         if cached is None or not all(map(_same, cached[0], data)):
             # Parallel chains and ArviZ call this while tracing; the data are concrete all the same.
             with jax.ensure_compile_time_eval():
-                problem = prepare(
-                    X, y, row_weights=row_weights, spare_rows=spare_rows, **self._resolved(X, y, row_weights)
-                )
+                settings = self._resolved(X, y, row_weights)
+                problem = prepare(X, y, row_weights=row_weights, spare_rows=spare_rows, **settings)
             copies = tuple(None if part is None else np.array(part) for part in data)
             cached = self._prepared = (copies, problem)
         return cached[1]

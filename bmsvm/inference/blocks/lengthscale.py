@@ -30,12 +30,14 @@ much. On a grid each costs a few products with n x n matrices; off it, a factori
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from bmsvm._validation import check_choice
@@ -82,42 +84,57 @@ class _Step(NamedTuple):
     log_stretch: jax.Array
 
 
+class _Setting(NamedTuple):
+    """Numbers that tell moves of one kind apart, so that one program serves all of them.
+
+    copies_variance
+        Variance of the copies, in units of sigma2.
+    on_ridge
+        1 where ``tau theta^2`` is held, 0 where tau is.
+    """
+
+    copies_variance: float | jax.Array = math.inf
+    on_ridge: float | jax.Array = 0.0
+
+
 _Moved = tuple[Position, jax.Array]
 """The moved position, and the logarithm of its density ratio."""
 
+_Program = Callable[[jax.Array, Position, _Step, _Setting], _Moved]
 
-def _surrogate(variance: float = math.inf, *, on_ridge: bool = False) -> Callable[..., _Moved]:
-    """Hold noisy copies of the columns, and what is left of them given those, whitened.
 
-    Copies of infinite variance say nothing: the whitened columns are held.
+def _recolouring(*, copies: bool) -> _Program:
+    """Hold the whitened columns; or noisy copies of them and, whitened, what is left of them.
+
+    The first is the second with copies of infinite variance, which say nothing, at less cost.
     """
-    informative = math.isfinite(variance)
 
-    def mean(rho):
-        return rho / (rho + variance)
-
-    def deviation(rho):
-        return jnp.sqrt(rho / (1 + rho / variance))
-
-    def move(key: jax.Array, position: Position, step: _Step) -> _Moved:
+    def move(key: jax.Array, position: Position, step: _Step, setting: _Setting) -> _Moved:
+        variance = setting.copies_variance if copies else jnp.inf
         scale = jnp.sqrt(position.noise_variance)
         centred = (position.columns - position.intercept) / scale
-        before = after = position.precision
-        if on_ridge:
-            after = before * jnp.exp(-2 * step.log_stretch)
-        if informative:
+        before = position.precision
+        after = before * jnp.exp(-2 * setting.on_ridge * step.log_stretch)
+        noisy = centred
+        if copies:
             noise = jax.random.normal(key, centred.shape, scale.dtype)
-            copies = centred + math.sqrt(variance) * noise
+            noisy = centred + jnp.sqrt(variance) * noise
+
+        def mean(rho):
+            return rho / (rho + variance)
+
+        def deviation(rho):
+            return jnp.sqrt(rho / (1 + rho / variance))
 
         def given_copies(precision, problem):
-            return matrix_function(copies, mean, precision, problem) if informative else 0.0
+            return matrix_function(noisy, mean, precision, problem) if copies else 0.0
 
         def log_density(columns, precision, problem):
-            of_copies: jax.Array | float = 0.0
-            if informative:
-                of_copies = log_density_given_noise(copies, variance, precision, problem)
-            of_log_precision = precision_prior(problem).log_prob(precision) + jnp.log(precision)
-            return jnp.sum(log_likelihood(columns, problem)) + of_copies + of_log_precision
+            total = jnp.sum(log_likelihood(columns, problem))
+            total += precision_prior(problem).log_prob(precision) + jnp.log(precision)
+            if copies:
+                total += log_density_given_noise(noisy, variance, precision, problem)
+            return total
 
         left = centred - given_copies(before, step.here)
         white = matrix_function(left, lambda rho: 1 / deviation(rho), before, step.here)
@@ -134,7 +151,7 @@ def _surrogate(variance: float = math.inf, *, on_ridge: bool = False) -> Callabl
     return move
 
 
-def _collapsed(key: jax.Array, position: Position, step: _Step) -> _Moved:
+def _collapsed(key: jax.Array, position: Position, step: _Step, setting: _Setting) -> _Moved:
     def log_density(problem):
         projection = project(position.columns, problem)
         return log_density_columns_collapsed(projection, position.precision, problem)
@@ -170,8 +187,8 @@ def _held(position: Position, problem: Problem) -> _Held:
 
 def _with_coefficients_held(
     log_density: Callable[[_Held, Position, Problem], jax.Array],
-) -> Callable[..., _Moved]:
-    def move(key: jax.Array, position: Position, step: _Step) -> _Moved:
+) -> _Program:
+    def move(key: jax.Array, position: Position, step: _Step, setting: _Setting) -> _Moved:
         weights = weights_of_representer(representer(position.weights, step.here), step.there)
         moved = position._replace(weights=weights)
         before = log_density(_held(position, step.here), position, step.here)
@@ -195,24 +212,31 @@ def _as_printed(held: _Held, position: Position, problem: Problem) -> jax.Array:
     )
 
 
-class _Move(NamedTuple):
+class _Kind(NamedTuple):
     """What happens to the rest when theta changes."""
 
-    propose: Callable[[jax.Array, Position, _Step], _Moved]
-    leaves_stale: str
-    """What was integrated out, and is to be drawn: ``weights``, ``parameters`` or ``nothing``."""
-    reads_weights: bool = False
+    propose: _Program
+    needs_weights: bool = False
+    """Whether B is held. It is then drawn first: other moves leave it as it was."""
+    draws_parameters: bool = False
+    """Whether sigma2, b and B were integrated out, and are drawn afterwards."""
 
 
-MOVES: dict[str, _Move] = {
-    "ancillary": _Move(_surrogate(), leaves_stale="weights"),
-    "ridge": _Move(_surrogate(on_ridge=True), leaves_stale="weights"),
-    "surrogate-1": _Move(_surrogate(1.0), leaves_stale="weights"),
-    "surrogate-10": _Move(_surrogate(10.0), leaves_stale="weights"),
-    "ridge-10": _Move(_surrogate(10.0, on_ridge=True), leaves_stale="weights"),
-    "collapsed": _Move(_collapsed, leaves_stale="parameters"),
-    "coefficients": _Move(_with_coefficients_held(_given_noise), "nothing", reads_weights=True),
-    "paper": _Move(_with_coefficients_held(_as_printed), "nothing", reads_weights=True),
+_WHITENED = _Kind(_recolouring(copies=False))
+_SURROGATE = _Kind(_recolouring(copies=True))
+_COLLAPSED = _Kind(_collapsed, draws_parameters=True)
+_COEFFICIENTS = _Kind(_with_coefficients_held(_given_noise), needs_weights=True)
+_PRINTED = _Kind(_with_coefficients_held(_as_printed), needs_weights=True)
+
+MOVES: dict[str, tuple[_Kind, _Setting]] = {
+    "ancillary": (_WHITENED, _Setting()),
+    "ridge": (_WHITENED, _Setting(on_ridge=1.0)),
+    "surrogate-1": (_SURROGATE, _Setting(1.0)),
+    "surrogate-10": (_SURROGATE, _Setting(10.0)),
+    "ridge-10": (_SURROGATE, _Setting(10.0, on_ridge=1.0)),
+    "collapsed": (_COLLAPSED, _Setting()),
+    "coefficients": (_COEFFICIENTS, _Setting()),
+    "paper": (_PRINTED, _Setting()),
 }
 """The moves of theta by what they hold."""
 
@@ -286,6 +310,10 @@ def lengthscale(
         check_choice("moves", name, MOVES)
     if not moves:
         raise ValueError(f"moves must name at least one of {', '.join(MOVES)}; got none")
+    chosen = [MOVES[name] for name in moves]
+    kinds = list(dict.fromkeys(kind for kind, _ in chosen))
+    numbers = np.array([kinds.index(kind) for kind, _ in chosen])
+    settings = _Setting(*np.array([setting for _, setting in chosen]).T)
 
     def init(position: Position, problem: Problem) -> Memory:
         dtype = position.columns.dtype
@@ -295,8 +323,10 @@ def lengthscale(
         flat, _ = ravel_pytree(position.kernel.parameters)
         return Memory(log_widths, flat, jnp.ones_like(flat), zero)
 
-    def attempt(key, move: _Move, position: Position, width, memory: Memory, problem: Problem):
-        key_walk, key_move, key_accept, key_draw = jax.random.split(key, 4)
+    def attempt(kind: _Kind, key, position: Position, setting, width, memory, problem: Problem):
+        key_weights, key_walk, key_move, key_accept, key_draw = jax.random.split(key, 5)
+        if kind.needs_weights:
+            position = with_weights(key_weights, position, problem)
         proposal: Any
         if isinstance(position.kernel, KernelPoint):
             step = width * memory.deviations / math.sqrt(memory.deviations.size)
@@ -306,7 +336,7 @@ def lengthscale(
             proposal, log_ratio = _walk_on_grid(key_walk, at, width, problem)
         here, there = problem.at(position.kernel), problem.at(proposal)
         stretch = _log_stretch(position.kernel, proposal, problem)
-        moved, gain = move.propose(key_move, position, _Step(here, there, stretch))
+        moved, gain = kind.propose(key_move, position, _Step(here, there, stretch), setting)
         log_ratio = log_ratio + gain
         log_ratio = jnp.where(jnp.isnan(log_ratio), -jnp.inf, log_ratio)
         probability = jnp.exp(jnp.minimum(log_ratio, 0.0))
@@ -316,7 +346,7 @@ def lengthscale(
             moved._replace(kernel=proposal),
             position,
         )
-        if move.leaves_stale == "parameters":
+        if kind.draws_parameters:
             now = problem.at(position.kernel)
             projection = project(position.columns, now)
             position = noise_intercept_weights(
@@ -334,22 +364,22 @@ def lengthscale(
         every = 1 if problem.family is None else problem.family.every
 
         def move_all(position, memory):
-            probabilities, stale = [], False
-            keys = jax.random.split(key, (len(moves) + 1, 2))
-            for name, (key_weights, key_move), log_width in zip(
-                moves, keys[1:], memory.log_widths, strict=True
-            ):
-                move = MOVES[name]
-                if stale and move.reads_weights:
-                    position = with_weights(key_weights, position, problem)
-                position, probability = attempt(
-                    key_move, move, position, jnp.exp(log_width), memory, problem
-                )
-                probabilities.append(probability)
-                stale = move.leaves_stale == "weights"
-            if stale:
-                position = with_weights(keys[0, 0], position, problem)
-            accept_probs = jnp.stack(probabilities)
+            branches = [
+                functools.partial(attempt, kind, memory=memory, problem=problem) for kind in kinds
+            ]
+
+            def one(position, move):
+                number, key, setting, log_width = move
+                width = jnp.exp(log_width)
+                return jax.lax.switch(number, branches, key, position, setting, width)
+
+            key_weights, *keys = jax.random.split(key, len(moves) + 1)
+            dtype = memory.log_widths.dtype
+            numbered = jax.tree.map(lambda numbers: jnp.asarray(numbers, dtype), settings)
+            each = jnp.asarray(numbers), jnp.stack(keys), numbered, memory.log_widths
+            position, accept_probs = jax.lax.scan(one, position, each)
+            if not chosen[-1][0].draws_parameters:
+                position = with_weights(key_weights, position, problem)
             learned = _learn(memory, position, accept_probs, target_accept_prob, phase, every)
             warming_up = phase.sweep < phase.n_warmup
             memory = jax.tree.map(lambda new, old: jnp.where(warming_up, new, old), learned, memory)
