@@ -158,7 +158,7 @@ def long(*case):
 
 INVARIANT = [
     ("sum_to_zero", "hinge", "grid", ("ancillary", "ridge", "collapsed")),
-    ("sum_to_zero", "normalized", "grid", ("surrogate-1", "surrogate-10")),
+    ("sum_to_zero", "normalized", "grid", ("surrogate-10", "ridge-10")),
     ("independent", "hinge", "grid", ("ridge-10", "coefficients")),
     ("sum_to_zero", "normalized", "per-feature", ("ancillary", "collapsed")),
     long("sum_to_zero", "normalized", "log-grid", ("ancillary",)),

@@ -12,7 +12,7 @@ from jax.typing import ArrayLike
 from numpyro.infer.mcmc import MCMCKernel
 from numpyro.util import is_prng_key
 
-from bmsvm.inference.blocks import Block, Phase
+from bmsvm.inference.blocks import Block, Phase, in_turn, memories
 from bmsvm.inference.presets import preset_blocks
 from bmsvm.kernels import KernelFn
 from bmsvm.models.conditionals import weights_given_rest
@@ -278,10 +278,7 @@ class BMSVMGibbs(MCMCKernel):
                 precision=given.get("precision", precision),
                 kernel=problem.first_kernel(),
             )
-            memory = tuple(
-                block.init(position, problem.at(position.kernel)) for block in self.blocks
-            )
-            return position, memory, key
+            return position, memories(self.blocks, position, problem), key
 
         if is_prng_key(rng_key):
             position, memory, key = one_chain(rng_key, init_params)
@@ -333,14 +330,8 @@ def sweep(state: BMSVMState, blocks: Sequence[Block]) -> BMSVMState:
     phase = Phase(state.i, state.n_warmup)
 
     def one_chain(key, position, memory):
-        key, *keys = jax.random.split(key, len(blocks) + 1)
-        learned, info = [], {}
-        for block, block_key, remembered in zip(blocks, keys, memory, strict=True):
-            here = problem.at(position.kernel)
-            position, remembered, said = block.step(block_key, position, remembered, here, phase)
-            learned.append(remembered)
-            info.update(said)
-        return position, tuple(learned), info, key
+        key, key_sweep = jax.random.split(key)
+        return *in_turn(blocks, key_sweep, position, memory, problem, phase), key
 
     if not is_prng_key(state.rng_key):
         one_chain = jax.vmap(one_chain)

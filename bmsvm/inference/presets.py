@@ -14,6 +14,7 @@ from bmsvm.inference.blocks import (
     exact_scores,
     hamiltonian,
     metropolis_scores,
+    repeat,
     scale,
     truncated_scores,
 )
@@ -36,20 +37,19 @@ def preset_blocks(preset: str, likelihood: str, *, lengthscale: bool = False) ->
         Exact scores where the likelihood allows it, tau collapsed over everything Gaussian; under
         ``probit``, which says nothing of the scale, with the scale moved on its own.
 
-    ``lengthscale`` adds the moves of theta.
+    ``lengthscale`` adds the moves of theta; under ``normalized`` the default then is two rounds.
     """
     check_choice("preset", preset, PRESETS)
     check_choice("likelihood", likelihood, LIKELIHOODS)
-    return _blocks(preset, likelihood) + (_lengthscale(likelihood) if lengthscale else ())
+    return _with_lengthscale(preset, likelihood) if lengthscale else _blocks(preset, likelihood)
 
 
 @functools.cache
-def _lengthscale(likelihood: str) -> tuple[Block, ...]:
-    if likelihood != "normalized":
-        return (blocks.lengthscale(),)
-    # Theta mixes slowly here, and beside long trajectories its moves cost little.
-    moves = ("surrogate-1", "surrogate-10", "ridge-10", "collapsed")
-    return (blocks.lengthscale(moves=2 * moves),)
+def _with_lengthscale(preset: str, likelihood: str) -> tuple[Block, ...]:
+    sweep = (*_blocks(preset, likelihood), blocks.lengthscale())
+    # Theta and the scores depend on each other so much that one round moves theta little.
+    twice = preset == "default" and likelihood == "normalized"
+    return (repeat(sweep, 2),) if twice else sweep
 
 
 @functools.cache

@@ -11,8 +11,9 @@ basis run along the long axis.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -20,10 +21,13 @@ import jax.numpy as jnp
 from bmsvm.models.problem import Problem
 
 __all__ = [
+    "Spectral",
     "White",
     "colour",
     "log_density_given_noise",
     "matrix_function",
+    "spectral",
+    "sum_of_functions",
     "white_shapes",
     "whiten",
 ]
@@ -101,31 +105,58 @@ def whiten(key: jax.Array, columns: jax.Array, precision: jax.Array, problem: Pr
     return White(inside, outside.reshape(problem.n_columns, -1))
 
 
-def matrix_function(
-    columns: jax.Array, function: Callable[[jax.Array], jax.Array], precision: Any, problem: Problem
+class Spectral(NamedTuple):
+    """Columns and their coordinates in the eigenbasis of R, from which functions of R are cheap.
+
+    rows
+        The columns, shape (g, k/g, n).
+    coordinates
+        U' of them, shape (g, k/g, r).
+    """
+
+    rows: jax.Array
+    coordinates: jax.Array
+
+
+def spectral(problem: Problem, *columns: jax.Array) -> tuple[Spectral, ...]:
+    """Project several sets of columns (n, k), reading the basis once."""
+    grouped = [_grouped(each.T, problem) for each in columns]
+    ends = list(itertools.accumulate(each.shape[1] for each in grouped))[:-1]
+    together = _onto_basis(jnp.concatenate(grouped, axis=1), problem.design.basis)
+    return tuple(map(Spectral, grouped, jnp.split(together, ends, axis=1)))
+
+
+def sum_of_functions(
+    terms: Sequence[tuple[Callable[[jax.Array], jax.Array], Spectral]],
+    precision: Any,
+    problem: Problem,
 ) -> jax.Array:
-    """``function(R(tau)) T`` of columns (n, k), for a function of the eigenvalues of R.
+    """``sum_i f_i(R(tau)) T_i``, shape (n, k), for functions of the eigenvalues of R.
 
     It is continuous in the kernel, which products with eigenvectors alone are not.
     """
     basis, eigenvalues, _, _ = problem.design
-    outside = function(jnp.ones((), eigenvalues.dtype))
-    inside = function(1 + eigenvalues / precision) - outside
-    grouped = _grouped(columns.T, problem)
-    coordinates = _onto_basis(grouped, basis) * inside[:, None, :]
-    result = outside * grouped + _onto_rows(coordinates, basis)
-    return result.reshape(columns.shape[1], -1).T
+    one = jnp.ones((), eigenvalues.dtype)
+    values = (1 + eigenvalues / precision)[:, None, :]
+    inside = sum((f(values) - f(one)) * part.coordinates for f, part in terms)
+    outside = sum(f(one) * part.rows for f, part in terms)
+    result = outside + _onto_rows(cast(jax.Array, inside), basis)
+    return result.reshape(-1, problem.n_rows).T
+
+
+def matrix_function(
+    columns: jax.Array, function: Callable[[jax.Array], jax.Array], precision: Any, problem: Problem
+) -> jax.Array:
+    """``function(R(tau)) T`` of columns (n, k)."""
+    (part,) = spectral(problem, columns)
+    return sum_of_functions([(function, part)], precision, problem)
 
 
 def log_density_given_noise(
-    columns: jax.Array, noise: jax.Array | float, precision: jax.Array, problem: Problem
+    columns: Spectral, noise: jax.Array | float, precision: jax.Array, problem: Problem
 ) -> jax.Array:
-    """``log N(T | 0, R(tau) + s I)`` over all columns (n, k), up to a constant."""
-    basis, eigenvalues, _, _ = problem.design
-    grouped = _grouped(columns.T, problem)
-    coordinates = _onto_basis(grouped, basis)
-    variances = 1 + eigenvalues / precision + noise
-    relative = variances / (1 + noise)
-    explained = jnp.sum(coordinates**2 * (1 - 1 / relative)[:, None, :]) / (1 + noise)
-    log_det = jnp.sum(jnp.log(relative)) * (problem.n_columns // basis.shape[0])
+    """``log N(T | 0, R(tau) + s I)`` over all columns, up to a constant."""
+    relative = 1 + problem.design.eigenvalues / precision / (1 + noise)
+    explained = jnp.sum(columns.coordinates**2 * (1 - 1 / relative)[:, None, :]) / (1 + noise)
+    log_det = jnp.sum(jnp.log(relative)) * columns.coordinates.shape[1]
     return 0.5 * (explained - log_det)

@@ -1,6 +1,6 @@
 """The moves of the sampler, one file each; none knows another."""
 
-from bmsvm.inference.blocks.base import Block, Info, Phase, stateless
+from bmsvm.inference.blocks.base import Block, Info, Phase, in_turn, memories, stateless
 from bmsvm.inference.blocks.hamiltonian import hamiltonian
 from bmsvm.inference.blocks.interweave import interweave
 from bmsvm.inference.blocks.lengthscale import lengthscale
@@ -9,6 +9,7 @@ from bmsvm.inference.blocks.parameters import (
     conjugate_parameters,
     conjugate_precision,
 )
+from bmsvm.inference.blocks.repeat import repeat
 from bmsvm.inference.blocks.scale import scale
 from bmsvm.inference.blocks.scores import exact_scores, metropolis_scores, truncated_scores
 
@@ -21,9 +22,12 @@ __all__ = [
     "conjugate_precision",
     "exact_scores",
     "hamiltonian",
+    "in_turn",
     "interweave",
     "lengthscale",
+    "memories",
     "metropolis_scores",
+    "repeat",
     "scale",
     "stateless",
     "truncated_scores",

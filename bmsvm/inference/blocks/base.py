@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -10,7 +10,7 @@ import jax
 from bmsvm.models.hierarchy import Position
 from bmsvm.models.problem import Problem
 
-__all__ = ["Block", "Info", "Phase", "stateless"]
+__all__ = ["Block", "Info", "Phase", "in_turn", "memories", "stateless"]
 
 
 class Phase(NamedTuple):
@@ -45,6 +45,30 @@ class Block(NamedTuple):
     name: str
     init: Callable[[Position, Problem], Any]
     step: Callable[[jax.Array, Position, Any, Problem, Phase], tuple[Position, Any, Info]]
+
+
+def memories(blocks: Sequence[Block], position: Position, problem: Problem) -> tuple[Any, ...]:
+    """Return what each of some blocks remembers at the start."""
+    return tuple(block.init(position, problem.at(position.kernel)) for block in blocks)
+
+
+def in_turn(
+    blocks: Sequence[Block],
+    key: jax.Array,
+    position: Position,
+    memory: tuple[Any, ...],
+    problem: Problem,
+    phase: Phase,
+) -> tuple[Position, tuple[Any, ...], Info]:
+    """Run every block once, in order, each at the theta that the one before it left."""
+    learned, info = [], {}
+    keys = jax.random.split(key, len(blocks))
+    for block, block_key, remembered in zip(blocks, keys, memory, strict=True):
+        here = problem.at(position.kernel)
+        position, remembered, said = block.step(block_key, position, remembered, here, phase)
+        learned.append(remembered)
+        info.update(said)
+    return position, tuple(learned), info
 
 
 def stateless(

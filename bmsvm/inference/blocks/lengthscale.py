@@ -9,9 +9,10 @@ A move says what it holds while theta changes, and so what theta's density then 
 ``ridge``
     The same while ``tau theta^2`` is held, and with it the size of what is linear in the rows: a
     longer lengthscale is made up for by a larger function, and the posterior has a ridge there.
-``surrogate-1``, ``surrogate-10``
-    Copies of T with noise of 1 or 10 times sigma2, drawn afresh, and what is left of T given the
-    copies, whitened (Murray and Adams, 2010): between the other two, for labels that say something.
+``surrogate-10``
+    Copies of T with noise of 10 times sigma2, drawn afresh, and what is left of T given the
+    copies, whitened (Murray and Adams, 2010): between ``ancillary`` and ``collapsed``, for labels
+    that say something.
 ``ridge-10``
     As ``surrogate-10``, along the ridge.
 ``collapsed``
@@ -24,8 +25,9 @@ A move says what it holds while theta changes, and so what theta's density then 
     T, b and B, with the ratio printed in section 4.1, which integrates sigma2 out of the two
     factors one by one. It does **not** leave the posterior invariant (docs/paper.md).
 
-The first two move well where the labels say little of the scores, ``collapsed`` where they say
-much. On a grid each costs a few products with n x n matrices; off it, a factorisation.
+``ancillary`` moves well where the labels say little of the scores, ``collapsed`` where they say
+much; along the ridge steps are longest. On a grid each costs a few products with n x n matrices;
+off it, a factorisation.
 """
 
 from __future__ import annotations
@@ -58,7 +60,7 @@ from bmsvm.models.hierarchy import (
 )
 from bmsvm.models.kernel_parameters import KernelPoint, log_prior_of
 from bmsvm.models.problem import Problem
-from bmsvm.models.whitening import log_density_given_noise, matrix_function
+from bmsvm.models.whitening import log_density_given_noise, spectral, sum_of_functions
 
 __all__ = ["MOVES", "lengthscale"]
 
@@ -115,10 +117,11 @@ def _recolouring(*, copies: bool) -> _Program:
         centred = (position.columns - position.intercept) / scale
         before = position.precision
         after = before * jnp.exp(-2 * setting.on_ridge * step.log_stretch)
-        noisy = centred
         if copies:
             noise = jax.random.normal(key, centred.shape, scale.dtype)
-            noisy = centred + jnp.sqrt(variance) * noise
+            noisy = [centred + jnp.sqrt(variance) * noise]
+        else:
+            noisy = []
 
         def mean(rho):
             return rho / (rho + variance)
@@ -126,25 +129,24 @@ def _recolouring(*, copies: bool) -> _Program:
         def deviation(rho):
             return jnp.sqrt(rho / (1 + rho / variance))
 
-        def given_copies(precision, problem):
-            return matrix_function(noisy, mean, precision, problem) if copies else 0.0
-
-        def log_density(columns, precision, problem):
+        def log_density(columns, precision, copies_there, problem):
             total = jnp.sum(log_likelihood(columns, problem))
             total += precision_prior(problem).log_prob(precision) + jnp.log(precision)
-            if copies:
-                total += log_density_given_noise(noisy, variance, precision, problem)
+            for each in copies_there:
+                total += log_density_given_noise(each, variance, precision, problem)
             return total
 
-        left = centred - given_copies(before, step.here)
-        white = matrix_function(left, lambda rho: 1 / deviation(rho), before, step.here)
-        moved = given_copies(after, step.there) + matrix_function(
-            white, deviation, after, step.there
-        )
+        old, *copies_here = spectral(step.here, centred, *noisy)
+        left = [(lambda rho: 1 / deviation(rho), old)]
+        left += [(lambda rho: -mean(rho) / deviation(rho), each) for each in copies_here]
+        white = sum_of_functions(left, before, step.here)
+        new, *copies_there = spectral(step.there, white, *noisy)
+        again = [(deviation, new), *((mean, each) for each in copies_there)]
+        moved = sum_of_functions(again, after, step.there)
         columns = position.intercept + scale * moved
         columns = jnp.where(step.here.design.mask.T > 0, columns, 0.0)
-        gain = log_density(columns, after, step.there) - log_density(
-            position.columns, before, step.here
+        gain = log_density(columns, after, copies_there, step.there) - log_density(
+            position.columns, before, copies_here, step.here
         )
         return position._replace(columns=columns, precision=after), gain
 
@@ -231,7 +233,6 @@ _PRINTED = _Kind(_with_coefficients_held(_as_printed), needs_weights=True)
 MOVES: dict[str, tuple[_Kind, _Setting]] = {
     "ancillary": (_WHITENED, _Setting()),
     "ridge": (_WHITENED, _Setting(on_ridge=1.0)),
-    "surrogate-1": (_SURROGATE, _Setting(1.0)),
     "surrogate-10": (_SURROGATE, _Setting(10.0)),
     "ridge-10": (_SURROGATE, _Setting(10.0, on_ridge=1.0)),
     "collapsed": (_COLLAPSED, _Setting()),
@@ -293,7 +294,7 @@ def _log_stretch(kernel: Any, proposal: Any, problem: Problem) -> jax.Array:
 
 def lengthscale(
     *,
-    moves: Sequence[str] = ("ancillary", "ridge", "ancillary", "ridge", "collapsed"),
+    moves: Sequence[str] = ("ridge-10", "surrogate-10", "ridge-10", "collapsed"),
     target_accept_prob: float | None = None,
 ) -> Block:
     """Move theta: by each of the moves in turn.
