@@ -16,7 +16,7 @@ import numpy as np
 
 import bmsvm
 from bmsvm._tables import Table, TableError, numbers, place_of, read_table, texts
-from bmsvm.estimators import DEFAULT_LENGTHSCALE, BMSVMClassifier
+from bmsvm.estimators import BMSVMClassifier
 from bmsvm.estimators.summary import summarise_model
 from bmsvm.inference.presets import PRESETS
 from bmsvm.inference.uncertainty import Uncertainty
@@ -89,8 +89,6 @@ def _fit(options: argparse.Namespace) -> int:
     if not features:
         raise TableError(f"{table.path} has no columns but {', '.join(map(repr, dropped))}")
     rows = numbers(table, features)
-    if options.lengthscale is None:  # which the linear kernel has none of
-        options.lengthscale = 1.0 if options.kernel == "linear" else DEFAULT_LENGTHSCALE
     model = BMSVMClassifier(
         likelihood=options.likelihood,
         coupling=options.coupling,
@@ -217,8 +215,8 @@ def _parser() -> argparse.ArgumentParser:
     fit.add_argument(
         "--lengthscale",
         type=_lengthscale,
-        help="a number in units of the standardised features, or how to find it; "
-        f"default: {DEFAULT_LENGTHSCALE}",
+        default=defaults["lengthscale"],
+        help="a number in units of the standardised features, or how to find it; " + _default,
     )
     for name, parameter in (
         ("chains", "num_chains"),

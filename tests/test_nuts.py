@@ -54,7 +54,6 @@ def by_sampler(name, preset, num_samples):
     return summaries.summarize(setups.sites_of(draws))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "preset"),
     [pytest.param(*pair, marks=pytest.mark.long if pair in LONG else ()) for pair in PAIRS],

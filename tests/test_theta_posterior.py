@@ -23,7 +23,6 @@ PAIRS = [
 ]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("name", "theta"), PAIRS)
 def test_theta_and_all_else_have_the_posterior_of_nuts(name, theta):
     """First and second moments agree within Monte Carlo error. False alarm: 1e-4 over all."""
@@ -40,7 +39,6 @@ def test_theta_and_all_else_have_the_posterior_of_nuts(name, theta):
     assert oracle.largest(z) < oracle.threshold(FALSE_ALARM, len(PAIRS) * z.size)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "likelihood", [pytest.param("hinge", marks=pytest.mark.long), "normalized"]
 )

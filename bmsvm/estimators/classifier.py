@@ -25,15 +25,18 @@ from bmsvm.inference.gibbs import BMSVMGibbs
 from bmsvm.inference.posterior import POINTS, Posterior, posterior_of
 from bmsvm.inference.posterior_predictive import predictive_draws
 from bmsvm.inference.run import Run, run_chains
-from bmsvm.kernels import KernelFn
+from bmsvm.kernels import STATIONARY, KernelFn
 from bmsvm.models.hyperparameters import PAPER, Hyperparameters
 from bmsvm.models.likelihoods import exclusion_probabilities
 from bmsvm.models.problem import Problem
 
 __all__ = ["DEFAULT_LENGTHSCALE", "BMSVMClassifier"]
 
-DEFAULT_LENGTHSCALE = "sample"
+DEFAULT_LENGTHSCALE = "marginal-likelihood"
 """How the lengthscale is found unless something is said."""
+
+EVIDENCE_STEPS = 80
+"""Steps towards the largest marginal likelihood, unless something is said."""
 
 DECISIONS = ("probability", "paper")
 UNCERTAINTIES = ("gp", "representer")
@@ -71,8 +74,8 @@ class BMSVMClassifier(Savable, NotebookRepr, ClassifierMixin, BaseEstimator):
         callable ``kernel(X1, X2) -> (n1, n2)`` such as a tinygp kernel.
     lengthscale
         theta of the kernel, in units of the standardised features: a number, one for each
-        feature, or how to find it: ``"sample"`` (with everything else), ``"marginal-likelihood"``
-        or ``"cv"`` (first); see :class:`bmsvm.BMSVMGibbs`.
+        feature, or how to find it: ``"marginal-likelihood"`` or ``"cv"`` (first), or ``"sample"``
+        (with everything else); see :class:`bmsvm.BMSVMGibbs`. Kernels that have none do without.
     lengthscale_prior, lengthscale_grid
         Prior of a sampled theta, and the values it may take.
     lengthscale_options
@@ -156,8 +159,8 @@ class BMSVMClassifier(Savable, NotebookRepr, ClassifierMixin, BaseEstimator):
         hyperparameters: Hyperparameters | None = None,
         preset: str = "default",
         num_chains: int = 4,
-        num_warmup: int = 500,
-        num_samples: int = 500,
+        num_warmup: int = 300,
+        num_samples: int = 300,
         thinning: int = 1,
         standardize: bool = True,
         class_weight: dict | Literal["balanced"] | None = None,
@@ -243,7 +246,7 @@ class BMSVMClassifier(Savable, NotebookRepr, ClassifierMixin, BaseEstimator):
         self.training_rows_ = self._as_the_kernel_sees(X)
         sampler = BMSVMGibbs(
             self.kernel,
-            lengthscale=cast(Any, self.lengthscale),
+            lengthscale=cast(Any, self._lengthscale()),
             lengthscale_prior=self.lengthscale_prior,
             lengthscale_grid=self.lengthscale_grid,
             lengthscale_options=self._selection_options(),
@@ -308,12 +311,21 @@ class BMSVMClassifier(Savable, NotebookRepr, ClassifierMixin, BaseEstimator):
             if not isinstance(getattr(self, name), bool | np.bool_):
                 raise ValueError(f"{name} must be True or False; got {getattr(self, name)!r}")
 
+    def _lengthscale(self) -> ArrayLike | str:
+        """Return the lengthscale as given; kernels that have none do without the default."""
+        named = isinstance(self.kernel, str) and self.kernel in STATIONARY
+        default = isinstance(self.lengthscale, str) and self.lengthscale == DEFAULT_LENGTHSCALE
+        return 1.0 if default and not named else self.lengthscale
+
     def _selection_options(self) -> dict[str, Any] | None:
         """Return the options of a lengthscale set from the data, our seed among them."""
-        if not isinstance(self.lengthscale, str) or self.lengthscale == "sample":
+        method = self._lengthscale()
+        if not isinstance(method, str) or method == "sample":
             return self.lengthscale_options
-        quiet = {"progress_bar": self.progress_bar} if self.lengthscale == "cv" else {}
-        return {"seed": self.seed_, **quiet, **(self.lengthscale_options or {})}
+        ours: dict[str, Any] = {"seed": self.seed_, "progress_bar": self.progress_bar}
+        if method == "marginal-likelihood":
+            ours["num_steps"] = EVIDENCE_STEPS
+        return {**ours, **(self.lengthscale_options or {})}
 
     def _learn_inputs(self, X: np.ndarray) -> None:
         """Learn the mean and the scale of the features, or that there is nothing to do."""
@@ -331,7 +343,7 @@ class BMSVMClassifier(Savable, NotebookRepr, ClassifierMixin, BaseEstimator):
         self.n_iter_ = int(run.state.i)
         sampled = run.samples.get("lengthscale")
         self.lengthscale_ = (
-            _chosen_lengthscale(run, self.lengthscale) if sampled is None else np.median(sampled)
+            _chosen_lengthscale(run, self._lengthscale()) if sampled is None else np.median(sampled)
         )
         self.diagnostics_ = diagnose(self._watched())
         if run.interrupted:
