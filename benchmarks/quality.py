@@ -166,7 +166,7 @@ def measure(name: str, split: int, kind: str) -> dict:
 
 
 def table(records: list[dict], kinds: list[str]) -> str:
-    """Means over splits, with paired standard errors of the first's difference to the best other."""
+    """Means over splits, with paired standard errors of the first less the best other."""
     lines, ranks = [], {}
     for score in SCORES:
         lines += ["", f"### {score}", "", "| data | " + " | ".join(kinds) + " | |"]
