@@ -2,8 +2,8 @@
 
 A kernel is any callable ``kernel(X1, X2) -> (n1, n2)``; tinygp's kernels are exactly that, so
 they are accepted as they come, sums and products included. The functions below only give the
-ones the paper needs under their usual names. Every Gram matrix is evaluated and factored in
-float64 on the host, whatever precision JAX is set to: the sampler divides by its eigenvalues.
+ones the paper needs under their usual names. Gram matrices are evaluated and factored here in
+float64 on the host, whatever precision JAX is set to: the sampler divides by their eigenvalues.
 """
 
 from __future__ import annotations

@@ -199,6 +199,10 @@ def test_callables_and_linear_kernels_predict():
     own.kernel_ = "gaussian"  # of the lengthscale 1.5: the same
     np.testing.assert_allclose(own.predict_proba(new), expected, atol=1e-6)
     assert model(kernel="linear").fit(X, Y).predict(new).shape == (3,)
+    without = BMSVMClassifier(kernel="linear", **SMALL)  # and so no lengthscale to be found
+    assert without.fit(X, Y).predict(new).shape == (3,)
+    with pytest.raises(ValueError, match="lengthscale_options must be a dict; got 5"):
+        BMSVMClassifier(lengthscale_options=5).fit(X, Y)
     assert model(lengthscale=[1.0, 2.0]).fit(X, Y).predict(new).shape == (3,)
 
 
@@ -267,7 +271,8 @@ def test_weights_reach_the_model_and_classes_multiply_them():
 
 @pytest.mark.parametrize("settings", [{}, {"lengthscale": "sample", "thinning": 2}], ids=str)
 def test_fitting_more_is_having_fitted_longer(settings):
-    settings = {"lengthscale_grid": np.geomspace(0.5, 5, 6), **settings}
+    if "lengthscale" in settings:
+        settings = {"lengthscale_grid": np.geomspace(0.5, 5, 6), **settings}
     longer = model(**settings, num_samples=70).fit(X, Y)
     parts = model(**settings, num_samples=15).fit(X, Y).fit_more(5).fit_more(50)
     assert parts.run_.num_samples == 70

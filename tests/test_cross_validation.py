@@ -3,6 +3,7 @@
 import pickle
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from numpyro.infer import MCMC
@@ -96,6 +97,24 @@ def test_held_out_rows_count_by_their_weights():
     assert both == pytest.approx((3 * first + second) / 4, rel=1e-12)
     with pytest.raises(ValueError, match="row_weights must not all be zero in a fold"):
         scored([0, 0])
+
+
+def test_threads_have_the_precision_of_the_caller():
+    """Which a context sets for one thread only."""
+    seen, original = [], module._Task._run
+
+    def spy(self, cell):
+        seen.append(jnp.zeros(()).dtype)
+        return cell, (0.0, 0.0)
+
+    module._Task._run = spy
+    try:
+        with jax.enable_x64(False):
+            validate(n_jobs=2)
+    finally:
+        module._Task._run = original
+    assert set(seen) == {np.dtype(np.float32)}
+    assert len(seen) == 9
 
 
 def test_some_rows_keep_their_labels_and_weights():
@@ -250,6 +269,13 @@ def test_one_word_sets_the_lengthscale(method, options):
             r'lengthscale_options\["seed"\] must be an integer',
         ),
         ({"lengthscale_options": [3]}, r"lengthscale_options must be a dict; got \[3\]"),
+        ({"per_feature": True}, 'per_feature is for lengthscale="sample".*lengthscale_options'),
+        ({"lengthscale_bounds": (0.1, 0.2)}, 'lengthscale_bounds is for lengthscale="sample"'),
+        ({"lengthscale_grid": [1.0, 2.0]}, 'lengthscale_grid is for lengthscale="sample"'),
+        (
+            {"lengthscale": 2.0, "lengthscale_options": {"seed": 1}},
+            'lengthscale_options are for lengthscale="marginal-likelihood" and "cv"',
+        ),
     ],
 )
 def test_bad_selections_are_named(settings, message):

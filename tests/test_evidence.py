@@ -9,6 +9,7 @@ import oracle
 import pytest
 
 from bmsvm import Hyperparameters, kernels, maximize_evidence, prepare
+from bmsvm.inference import evidence
 from bmsvm.inference import run as runner
 from bmsvm.inference.blocks import hamiltonian
 from bmsvm.models.conditionals import log_density_columns, project
@@ -110,6 +111,23 @@ def peak(evidence):
     fit = np.polynomial.Polynomial.fit(LOG_GRID[near], values[near], 4)
     fine = np.linspace(LOG_GRID[top - 2], LOG_GRID[top + 2], 2001)
     return fine[fit(fine).argmax()]
+
+
+def test_a_start_of_a_named_kernel_may_be_a_list():
+    rows, bounds = np.zeros((4, 2)), np.log((0.1, 200.0))
+    for start in ([2.0, 3.0], (2.0, 3.0), np.array([2.0, 3.0])):
+        flat, unravel = evidence._start(start, rows, False, bounds, named=True)
+        np.testing.assert_allclose(np.exp(flat), [2.0, 3.0])
+        assert unravel(flat).shape == (2,)
+    with pytest.raises(ValueError, match="start must be positive numbers"):
+        evidence._start({"a": 1.0}, rows, False, bounds, named=True)
+
+
+def test_one_chain_has_an_r_hat():
+    """Of its two halves: near 1 where they agree, large where they do not."""
+    noise = np.random.default_rng(0).normal(size=(41, 1, 2))
+    assert evidence._largest_rhat(noise) < 1.2
+    assert evidence._largest_rhat(noise + 5 * (np.arange(41) > 20)[:, None, None]) > 1.5
 
 
 @pytest.mark.parametrize("likelihood", ["hinge", "normalized"])
@@ -230,7 +248,7 @@ def test_what_is_held_stands_still_and_the_rest_keeps_its_posterior(hold):
         ({"start": -1.0}, "start must be positive numbers"),
         ({"start": "long"}, "start must be positive numbers"),
         ({"start": [1.0, 2.0]}, "start must be a positive number, or one per feature"),
-        ({"bounds": (2.0, 1.0)}, "bounds must be two positive numbers, increasing"),
+        ({"bounds": (2.0, 1.0)}, "bounds must be two positive numbers, the smaller first"),
         ({"also": ["tau"]}, "also must be one of 'precision', 'noise_variance'; got 'tau'"),
         ({"also": "precision", "likelihood": "probit"}, "also must be empty"),
         ({"num_steps": 3}, "num_steps must be an integer of at least 20; got 3"),

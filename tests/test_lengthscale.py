@@ -249,6 +249,34 @@ def test_bad_grids_are_named(settings, message, monkeypatch):
         prepare(X, Y, **{"lengthscale": "sample", **settings})
 
 
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"lengthscale": 1.0, "lengthscale_grid": [1.0, 2.0]}, "lengthscale_grid is for"),
+        ({"per_feature": "yes"}, "per_feature must be True or False; got 'yes'"),
+        ({"lengthscale_grid": "on"}, 'lengthscale_grid must be "off", or two or more positive'),
+        ({"lengthscale_grid": [1, [2, 3]]}, 'lengthscale_grid must be "off", or two or more'),
+        (
+            {
+                "lengthscale": 1.0,
+                "kernel": lambda p: bmsvm.kernels.stationary("gaussian", p["precision"]),
+                "kernel_prior": {"precision": dist.Uniform(5.0, 6.0)},
+            },
+            "kernel_prior must name its parameters unlike those of the model.*'precision'",
+        ),
+    ],
+)
+def test_settings_without_effect_or_sense_are_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
+        prepare(X, Y, **{"lengthscale": "sample", **settings})
+
+
+def test_narrow_bounds_off_the_grid_have_a_start_inside():
+    problem = prepare(X, Y, **{**OFF_GRID, "lengthscale_bounds": (1.0, 1.01)})
+    start = problem.kernel_values(problem.first_kernel())["lengthscale"]
+    assert 1.0 < float(start) < 1.01
+
+
 def test_a_prepared_problem_and_the_sampler_agree_on_theta():
     fixed, sampled = prepare(X, Y), problem_of("sum_to_zero", "hinge", "grid")
     with pytest.raises(ValueError, match='lengthscale must be "sample" for a problem'):

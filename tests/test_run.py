@@ -98,6 +98,29 @@ def test_an_interruption_keeps_finished_draws(monkeypatch):
     assert_same(part.more(30, progress_bar=False).samples, whole.samples)
 
 
+def test_an_interruption_between_pieces_keeps_them_too(monkeypatch):
+    """Ctrl-C while progress is shown, after one piece of warm-up and two of draws."""
+    whole, shown = run(130), iter(range(1000))
+
+    def interrupted(self, state):
+        if next(shown) == 2:
+            raise KeyboardInterrupt
+        return ""
+
+    with monkeypatch.context() as patch:
+        patch.setattr(BMSVMGibbs, "get_diagnostics_str", interrupted)
+        with pytest.warns(UserWarning, match="100 of 130 draws were made; call more"):
+            part = run(130, progress_bar=True)
+    assert_same(part.more(30, progress_bar=False).samples, whole.samples)
+
+
+def test_a_sampler_prepares_again_in_another_precision():
+    sampler = BMSVMGibbs()
+    with jax.enable_x64(False):
+        assert sampler.prepare(X, Y).factor.basis.dtype == np.float32
+    assert sampler.prepare(X, Y).factor.basis.dtype == np.float64
+
+
 @pytest.mark.parametrize("call", [0, 1])
 def test_an_interruption_before_the_first_draws_is_passed_on(monkeypatch, call):
     interrupt_at(monkeypatch, call)

@@ -320,12 +320,13 @@ class BMSVMClassifier(Savable, NotebookRepr, ClassifierMixin, BaseEstimator):
     def _selection_options(self) -> dict[str, Any] | None:
         """Return the options of a lengthscale set from the data, our seed among them."""
         method = self._lengthscale()
-        if not isinstance(method, str) or method == "sample":
-            return self.lengthscale_options
+        given = self.lengthscale_options
+        if not isinstance(method, str) or method == "sample" or not isinstance(given, dict | None):
+            return given  # which the sampler judges
         ours: dict[str, Any] = {"seed": self.seed_, "progress_bar": self.progress_bar}
         if method == "marginal-likelihood":
             ours["num_steps"] = EVIDENCE_STEPS
-        return {**ours, **(self.lengthscale_options or {})}
+        return {**ours, **(given or {})}
 
     def _learn_inputs(self, X: np.ndarray) -> None:
         """Learn the mean and the scale of the features, or that there is nothing to do."""

@@ -245,8 +245,14 @@ class _Task:
     num_warmup: int
     num_samples: int
     num_chains: int
+    double: bool
 
     def run(self, cell: _Cell) -> tuple[_Cell, Any]:
+        """Score one cell, in the precision of the caller, which threads do not inherit."""
+        with jax.enable_x64(self.double):
+            return self._run(cell)
+
+    def _run(self, cell: _Cell) -> tuple[_Cell, Any]:
         """Score one cell: (log-loss, error) of a fold, (log scores, Pareto's k) of all rows."""
         fold_number = len(self.folds) if cell.fold is None else cell.fold
         key = jax.random.fold_in(jax.random.fold_in(self.rng_key, cell.value), fold_number)
@@ -361,6 +367,10 @@ def cross_validate(
     """
     check_choice("criterion", criterion, CRITERIA)
     check_choice("kernel", kernel, kernels.STATIONARY)
+    if n_jobs is not None and (not isinstance(n_jobs, int | np.integer) or n_jobs == 0):
+        raise ValueError(f"n_jobs must be None or an integer other than 0; got {n_jobs!r}")
+    if resume is not None and not isinstance(resume, CrossValidation):
+        raise ValueError(f"resume must be what cross_validate returned; got {resume!r}")
     rows, classes, labels = check_rows_and_labels(X, y)
     values = _check_grid(grid, rows)
     made: list[_Fold] = []
@@ -394,6 +404,7 @@ def cross_validate(
         num_warmup=num_warmup,
         num_samples=num_samples,
         num_chains=num_chains,
+        double=jnp.result_type(float) == jnp.float64,
     )
     scores = _empty(len(values), len(made), len(rows))
     if resume is not None:

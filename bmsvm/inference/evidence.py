@@ -101,6 +101,8 @@ class EvidenceMaximum:
     converged: bool
     """Whether the gradient vanishes within its error, errors and drift are small and chains mixed.
 
+    A parameter at a bound, with the gradient pointing outwards, counts as found; a warning says so.
+
     One run can not see all: an ascent from another ``start`` should end at the same place."""
     init_params: dict[str, np.ndarray]
     """The last draw of each chain, for ``init_params`` of a run at the maximiser."""
@@ -194,13 +196,14 @@ def _check_also(also: Collection[str]) -> tuple[str, ...]:
 
 
 def _start(
-    start: Any, rows: np.ndarray, per_feature: bool, log_bounds: np.ndarray
+    start: Any, rows: np.ndarray, per_feature: bool, log_bounds: np.ndarray, named: bool
 ) -> tuple[np.ndarray, Callable[[Any], Any]]:
     """Logarithms of the starting values, flat (d,); and how to give them their shape back."""
     if start is None:
         start = np.full(rows.shape[1] if per_feature else (), kernels.median_distance(rows))
     try:
-        values = jax.tree.map(lambda value: np.asarray(value, np.float64), start)
+        whole = {"is_leaf": lambda _: True} if named else {}  # lists are no pytrees then
+        values = jax.tree.map(lambda value: np.asarray(value, np.float64), start, **whole)
         with jax.enable_x64(True):
             raveled, unravel = ravel_pytree(values)
         flat = np.asarray(raveled)
@@ -333,7 +336,7 @@ def maximize_evidence(
 
     rows, *_ = check_rows_and_labels(X, y)
     log_bounds = np.log(check_bounds("bounds", bounds))
-    log_theta, unravel = _start(start, rows, per_feature, log_bounds)
+    log_theta, unravel = _start(start, rows, per_feature, log_bounds, isinstance(kernel, str))
     if isinstance(kernel, str) and log_theta.size not in (1, rows.shape[1]):
         raise ValueError(
             f"start must be a positive number, or one per feature, of which X has {rows.shape[1]}; "
@@ -415,6 +418,9 @@ def _largest_rhat(values: np.ndarray) -> float:
     """R-hat of values (steps, chains, m), the largest of m; 1 where there are none."""
     if values.shape[2] == 0:
         return 1.0
+    if values.shape[1] == 1:  # ArviZ wants two chains: the halves of the one
+        halves = values[: len(values) // 2 * 2]
+        values = halves.reshape(2, -1, values.shape[2]).swapaxes(0, 1)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "More chains", UserWarning)
         data = arviz.convert_to_dataset({"x": np.swapaxes(values, 0, 1)})

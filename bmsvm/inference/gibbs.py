@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 __all__ = ["BMSVMGibbs", "BMSVMState", "sweep"]
 
 
+FOR_SAMPLING = {"lengthscale_bounds": BOUNDS, "lengthscale_grid": None, "per_feature": False}
+"""Settings of a sampled lengthscale, with their defaults."""
+
 INITIAL_SITES = {"scores", "noise_variance", "precision"}
 """Sites at which a chain may be told to start; the rest follows from them."""
 
@@ -213,7 +216,8 @@ class BMSVMGibbs(MCMCKernel):
             return X
         if y is None:
             raise ValueError("y must be given: run(key, X, y), or run(key, problem)")
-        cached, data = self._prepared, (X, y, row_weights, spare_rows)
+        precision = str(jnp.result_type(float))
+        cached, data = self._prepared, (X, y, row_weights, spare_rows, precision)
         if cached is None or not all(map(_same, cached[0], data)):
             # Parallel chains and ArviZ call this while tracing; the data are concrete all the same.
             with jax.ensure_compile_time_eval():
@@ -229,7 +233,19 @@ class BMSVMGibbs(MCMCKernel):
         """Return the settings, with a lengthscale that is to be set from the data set."""
         method = self._settings["lengthscale"]
         if not isinstance(method, str) or method == "sample":
+            if self._selection_options is not None:
+                raise ValueError(
+                    'lengthscale_options are for lengthscale="marginal-likelihood" and "cv"; '
+                    f"got {self._selection_options!r} with lengthscale={method!r}"
+                )
             return self._settings
+        for name, default in FOR_SAMPLING.items():
+            given = self._settings[name]
+            if (given is not None) if default is None else (given != default):
+                raise ValueError(
+                    f'{name} is for lengthscale="sample"; what lengthscale={method!r} needs goes '
+                    f"into lengthscale_options. Got {name}={given!r}"
+                )
         from bmsvm.inference.select import SELECTIONS, select_lengthscale  # which use this module
 
         if method not in SELECTIONS:

@@ -249,24 +249,23 @@ def _draw(
 ) -> tuple[BMSVMState, list[dict[str, np.ndarray]], bool]:
     """Advance piece by piece; on interruption return what is finished."""
     pieces: list[dict[str, np.ndarray]] = []
+    finished = 0
     program = functools.partial(_advance, blocks=sampler.blocks, collect=collect)
-    with tqdm(total=total, desc=label, disable=label is None) as bar:
-        for done in range(0, total, PIECE):
-            count = min(PIECE, total - done)
-            try:
+    try:
+        with tqdm(total=total, desc=label, disable=label is None) as bar:
+            while finished < total:
+                count = min(PIECE, total - finished)
                 ahead, drawn = program(state, jnp.asarray(count), jnp.asarray(thinning))
                 jax.block_until_ready(ahead.i)
-                if keep:
-                    pieces.append(
-                        {
-                            name: np.swapaxes(np.asarray(drawn[name])[:count], 0, 1)
-                            for name in collect
-                        }
-                    )
-            except KeyboardInterrupt:
-                return state, pieces, True
-            state = ahead
-            if label is not None:
-                bar.set_postfix_str(sampler.get_diagnostics_str(state), refresh=False)
-            bar.update(count)
+                piece = {
+                    name: np.swapaxes(np.asarray(drawn[name])[:count], 0, 1)
+                    for name in (collect if keep else ())
+                }
+                # All at once: an interruption must not come between a piece and its state.
+                state, pieces, finished = ahead, [*pieces, piece], finished + count
+                if label is not None:
+                    bar.set_postfix_str(sampler.get_diagnostics_str(state), refresh=False)
+                bar.update(count)
+    except KeyboardInterrupt:
+        return state, pieces, finished < total or not keep
     return state, pieces, False

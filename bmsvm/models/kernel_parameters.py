@@ -50,6 +50,12 @@ GRID_SIZES = (8, 64)
 GRID_BYTES = 2**31
 """The most that the factors of a grid may take."""
 
+RESERVED = frozenset(
+    {"noise_variance", "precision", "intercept", "scores", "weights", "y", "accept_prob"}
+    | {"step_size", "num_steps", "lengthscale_accept_prob"}
+)
+"""Names that parameters of a kernel must not have."""
+
 EVERY = 10
 """Sweeps between two proposals of theta off the grid."""
 
@@ -163,7 +169,10 @@ def make_grid(
     if values is None:
         grid = np.geomspace(*bounds, min(GRID_SIZES[1], room))
     else:
-        grid = np.asarray(values)
+        try:
+            grid = np.asarray(values)
+        except ValueError:  # ragged
+            grid = np.asarray("")
         numbers = grid.ndim == 1 and grid.size >= 2 and grid.dtype.kind in "fiu"
         if not numbers or not np.all(np.isfinite(grid) & (grid > 0)) or np.any(np.diff(grid) <= 0):
             raise ValueError(
@@ -248,7 +257,8 @@ def lengthscale_family(
     """Family of a named kernel with one lengthscale, or one for each feature."""
     n_features = rows.shape[1] if per_feature else None
     priors = _lengthscale_prior(prior, bounds, n_features)
-    typical = np.clip(kernels.median_distance(rows), 1.01 * bounds[0], 0.99 * bounds[1])
+    low, ratio = bounds[0], bounds[1] / bounds[0]
+    typical = np.clip(kernels.median_distance(rows), low * ratio**0.01, low * ratio**0.99)
     shape = () if n_features is None else (n_features,)
     start = {"lengthscale": jnp.full(shape, typical)}
     build = _kernel_of_lengthscale(kernel)
@@ -273,6 +283,12 @@ def kernel_family(
         raise ValueError(
             "kernel_prior must be a NumPyro distribution, or a dict or other pytree of them; "
             f"got {prior!r}"
+        )
+    clash = sorted(RESERVED & set(named_parameters(prior, is_leaf=_is_prior)))
+    if clash:
+        raise ValueError(
+            "kernel_prior must name its parameters unlike those of the model, by whose names draws "
+            f"are told apart; got {clash[0]!r}"
         )
     if any(leaf.support.is_discrete for leaf in leaves):
         raise ValueError("kernel_prior must be continuous distributions; got a discrete one")

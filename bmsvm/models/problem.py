@@ -160,8 +160,12 @@ def _with_spare_rows(factor: Factor, count: int) -> Factor:
     return Factor(cast(jax.Array, wider), cast(jax.Array, np.pad(eigenvalues, (0, count))))
 
 
-def _check_sampled(kernel: Any, lengthscale: Any, kernel_prior: Any, per_feature: bool) -> None:
+def _check_sampled(
+    kernel: Any, lengthscale: Any, kernel_prior: Any, per_feature: bool, grid: Any
+) -> None:
     """Raise ``ValueError`` where it is not plain which parameters of the kernel are sampled."""
+    if not isinstance(per_feature, bool | np.bool_):
+        raise ValueError(f"per_feature must be True or False; got {per_feature!r}")
     sampled = isinstance(lengthscale, str)
     if sampled and lengthscale != "sample":
         raise ValueError(
@@ -172,6 +176,10 @@ def _check_sampled(kernel: Any, lengthscale: Any, kernel_prior: Any, per_feature
         raise ValueError(
             'per_feature is for lengthscale="sample"; pass a fixed lengthscale per feature as '
             "lengthscale=[...]"
+        )
+    if grid is not None and not sampled:
+        raise ValueError(
+            f'lengthscale_grid is for lengthscale="sample"; got lengthscale={lengthscale!r}'
         )
     if kernel_prior is not None:
         if sampled:
@@ -272,7 +280,7 @@ def prepare(
     hyperparameters.validate()
     precomputed = isinstance(kernel, str) and kernel == "precomputed"
     rows, classes, labels = check_rows_and_labels(X, y, precomputed=precomputed)
-    _check_sampled(kernel, lengthscale, kernel_prior, per_feature)
+    _check_sampled(kernel, lengthscale, kernel_prior, per_feature, lengthscale_grid)
     weights = None if row_weights is None else check_row_weights(row_weights, len(rows))
     if weights is not None and likelihood == "probit" and not np.all(np.isin(weights, (0, 1))):
         bad = int(np.flatnonzero(~np.isin(weights, (0, 1)))[0])
@@ -300,9 +308,7 @@ def prepare(
         family = kernel_family(build, rows, kernel_prior, every=propose_every, spare=spare_rows)
     elif isinstance(lengthscale, str):
         name, n_bases = cast(str, kernel), len(classes) if coupling == "independent" else 1
-        off = isinstance(lengthscale_grid, str)
-        if off:
-            check_choice("lengthscale_grid", lengthscale_grid, ["off"])
+        off = isinstance(lengthscale_grid, str) and lengthscale_grid == "off"
         room = room_for_grid(len(labels), n_bases)
         if lengthscale_grid is None:
             off = per_feature or room < GRID_SIZES[0]

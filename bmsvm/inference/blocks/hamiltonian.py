@@ -3,9 +3,9 @@
 The weights are integrated out, and the coordinates are those in which the prior is a standard
 normal (:mod:`bmsvm.models.whitening`), with log sigma2 and log tau beside them: there the
 posterior is close to a normal with independent coordinates, whose scales are learned in warm-up.
-Two things make the trajectories cheap. Their length is fixed at about a quarter period of that
-normal, so no tree is built. And the force they follow is that of a likelihood whose kinks are
-rounded off over the length of a step; the Metropolis test is on the exact density, so that the
+Two things make the trajectories cheap. Their length is fixed, at three quarters of half a period
+of that normal, so no tree is built. And the force they follow is that of a likelihood whose kinks
+are rounded off over the length of a step; the Metropolis test is on the exact density, so that the
 rounding costs acceptance and never correctness.
 
 After the move the weights are drawn from their conditional, which makes it a move of the joint
