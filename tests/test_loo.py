@@ -64,6 +64,7 @@ def test_predictions_are_those_of_exact_posteriors_without_the_row(case):
     assert found.pareto_k.max() < 0.7
 
 
+@pytest.mark.long
 def test_predictions_are_those_of_refits():
     """Nine refits, by a scikit-learn splitter, against one run on all rows."""
     rng = np.random.default_rng(2)

@@ -61,7 +61,12 @@ def posterior(move):
 
 @pytest.mark.parametrize(
     ("one", "other"),
-    [("gibbs", "metropolis"), ("paper", "gibbs"), ("paper", "default"), ("gibbs", "default")],
+    [
+        ("paper", "gibbs"),
+        ("paper", "default"),
+        ("gibbs", "default"),
+        pytest.param("gibbs", "metropolis", marks=pytest.mark.long),
+    ],
 )
 def test_two_samplers_have_one_posterior(one, other):
     """Means of log sigma2, log tau, intercept and scores agree within Monte Carlo error.

@@ -26,7 +26,7 @@ def test_rounds_are_the_blocks_one_after_another():
     memory, block = memories(BLOCKS, position, problem), repeat(BLOCKS, 3)
     key = jax.random.key(0)
     found = block.step(key, position, block.init(position, problem), problem, WARMING_UP)
-    for each in jax.random.split(key, 3):
+    for each in jax.random.split(key, (3, len(BLOCKS))):
         position, memory, info = in_turn(BLOCKS, each, position, memory, problem, WARMING_UP)
     jax.tree.map(
         lambda one, other: np.testing.assert_allclose(one, other, rtol=1e-10),

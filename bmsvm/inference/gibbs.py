@@ -346,8 +346,8 @@ def sweep(state: BMSVMState, blocks: Sequence[Block]) -> BMSVMState:
     phase = Phase(state.i, state.n_warmup)
 
     def one_chain(key, position, memory):
-        key, key_sweep = jax.random.split(key)
-        return *in_turn(blocks, key_sweep, position, memory, problem, phase), key
+        key, *keys = jax.random.split(key, len(blocks) + 1)
+        return *in_turn(blocks, keys, position, memory, problem, phase), key
 
     if not is_prng_key(state.rng_key):
         one_chain = jax.vmap(one_chain)

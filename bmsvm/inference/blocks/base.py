@@ -54,15 +54,14 @@ def memories(blocks: Sequence[Block], position: Position, problem: Problem) -> t
 
 def in_turn(
     blocks: Sequence[Block],
-    key: jax.Array,
+    keys: Sequence[jax.Array] | jax.Array,
     position: Position,
     memory: tuple[Any, ...],
     problem: Problem,
     phase: Phase,
 ) -> tuple[Position, tuple[Any, ...], Info]:
-    """Run every block once, in order, each at the theta that the one before it left."""
+    """Run every block once, each with its key, at the theta that the one before it left."""
     learned, info = [], {}
-    keys = jax.random.split(key, len(blocks))
     for block, block_key, remembered in zip(blocks, keys, memory, strict=True):
         here = problem.at(position.kernel)
         position, remembered, said = block.step(block_key, position, remembered, here, phase)

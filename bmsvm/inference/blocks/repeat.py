@@ -26,12 +26,12 @@ def repeat(blocks: Sequence[Block], times: int) -> Block:
     blocks = tuple(blocks)
 
     def step(key, position, memory, problem, phase):
-        def once(carry, key):
+        def once(carry, keys):
             position, memory = carry
-            position, memory, info = in_turn(blocks, key, position, memory, problem, phase)
+            position, memory, info = in_turn(blocks, keys, position, memory, problem, phase)
             return (position, memory), info
 
-        keys = jax.random.split(key, times)
+        keys = jax.random.split(key, (times, len(blocks)))
         (position, memory), infos = jax.lax.scan(once, (position, memory), keys)
         return position, memory, jax.tree.map(lambda each: each[-1], infos)
 
