@@ -36,8 +36,8 @@ def test_rounds_are_the_blocks_one_after_another():
 
 
 def test_the_sweep_with_theta_repeats_under_the_normalised_likelihood_only():
-    assert [len(preset_blocks("default", name, lengthscale=True)) for name in
-            ("hinge", "normalized", "probit")] == [2, 1, 4]  # fmt: skip
+    for likelihood, count in (("hinge", 2), ("normalized", 1), ("probit", 4)):
+        assert len(preset_blocks("default", likelihood, lengthscale=True)) == count
     (rounds,) = preset_blocks("default", "normalized", lengthscale=True)
     assert rounds.name == "2 x (hamiltonian, scale, lengthscale)"
 

@@ -202,8 +202,8 @@ def _start(
     if start is None:
         start = np.full(rows.shape[1] if per_feature else (), kernels.median_distance(rows))
     try:
-        whole = {"is_leaf": lambda _: True} if named else {}  # lists are no pytrees then
-        values = jax.tree.map(lambda value: np.asarray(value, np.float64), start, **whole)
+        given = np.asarray(start, np.float64) if named else start  # a list is an array then
+        values = jax.tree.map(lambda value: np.asarray(value, np.float64), given)
         with jax.enable_x64(True):
             raveled, unravel = ravel_pytree(values)
         flat = np.asarray(raveled)

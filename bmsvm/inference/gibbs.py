@@ -26,7 +26,7 @@ from bmsvm.models.hierarchy import (
 from bmsvm.models.hyperparameters import PAPER, Hyperparameters
 from bmsvm.models.kernel_parameters import BOUNDS, EVERY
 from bmsvm.models.numpyro_model import observation_model
-from bmsvm.models.problem import Problem, prepare
+from bmsvm.models.problem import FOR_SAMPLING, Problem, check_fixed, prepare
 
 if TYPE_CHECKING:
     from bmsvm.inference.cross_validation import CrossValidation
@@ -34,9 +34,6 @@ if TYPE_CHECKING:
 
 __all__ = ["BMSVMGibbs", "BMSVMState", "sweep"]
 
-
-FOR_SAMPLING = {"lengthscale_bounds": BOUNDS, "lengthscale_grid": None, "per_feature": False}
-"""Settings of a sampled lengthscale, with their defaults."""
 
 INITIAL_SITES = {"scores", "noise_variance", "precision"}
 """Sites at which a chain may be told to start; the rest follows from them."""
@@ -239,13 +236,7 @@ class BMSVMGibbs(MCMCKernel):
                     f"got {self._selection_options!r} with lengthscale={method!r}"
                 )
             return self._settings
-        for name, default in FOR_SAMPLING.items():
-            given = self._settings[name]
-            if (given is not None) if default is None else (given != default):
-                raise ValueError(
-                    f'{name} is for lengthscale="sample"; what lengthscale={method!r} needs goes '
-                    f"into lengthscale_options. Got {name}={given!r}"
-                )
+        check_fixed(method, **{name: self._settings[name] for name in FOR_SAMPLING})
         from bmsvm.inference.select import SELECTIONS, select_lengthscale  # which use this module
 
         if method not in SELECTIONS:

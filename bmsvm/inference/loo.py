@@ -28,7 +28,7 @@ from bmsvm.inference.quasirandom import normal_points
 from bmsvm.models import likelihoods
 from bmsvm.models.couplings import class_vector, to_columns
 from bmsvm.models.problem import Problem
-from bmsvm.models.whitening import matrix_function
+from bmsvm.models.whitening import matrix_function, shrinkage
 
 __all__ = ["LeaveOneOut", "cavity", "leave_one_out"]
 
@@ -58,7 +58,7 @@ def cavity(
     rows = jnp.append(columns, jnp.ones_like(columns[:, :1]), axis=1)
     solved = matrix_function(rows, lambda r: 1 / r, precision, problem)  # R^-1
     solved, ones = solved[:, :-1], solved[:, -1:]
-    diagonal = 1 - basis**2 @ (eigenvalues / (eigenvalues + precision))
+    diagonal = 1 - basis**2 @ shrinkage(eigenvalues, precision)[0]
     information = problem.hyper.intercept_precision + jnp.sum(ones)
     solved = solved - ones * (ones.T @ columns) / information
     diagonal = diagonal - ones[:, 0] ** 2 / information

@@ -37,7 +37,7 @@ from bmsvm.kernels import (
 )
 from bmsvm.models.couplings import class_map, class_vector
 from bmsvm.models.kernel_parameters import nearest_on_grid
-from bmsvm.models.likelihoods import margin_offset, rectify
+from bmsvm.models.likelihoods import probabilities_by_class
 from bmsvm.models.problem import Problem
 
 __all__ = ["Evaluated", "Posterior", "Stage", "fill", "posterior_of"]
@@ -266,17 +266,9 @@ def _product(left: np.ndarray, right: np.ndarray) -> np.ndarray:
 def _probabilities(functions: jax.Array, noise: jax.Array, *, likelihood: str) -> jax.Array:
     """``E p(y | z)``, ``z ~ N(f, sigma2)``, of functions (m, c, D): the same shape."""
     light = functions.astype(noise.dtype)
-    # One array for each class: the arithmetic then runs along rows, draws and points.
     scores = [light[:, j, :, None] + noise[j] for j in range(functions.shape[1])]
-    if likelihood == "probit":
-        top = functools.reduce(jnp.maximum, scores)
-        shares = [(score >= top).astype(light.dtype) for score in scores]
-    else:
-        excess = [rectify(score + margin_offset(len(scores))) for score in scores]
-        top = functools.reduce(jnp.maximum, excess)
-        shares = [jnp.exp(each - top) for each in excess]
-    inverse = 1.0 / functools.reduce(jnp.add, shares)
-    return jnp.stack([jnp.mean(share * inverse, axis=-1) for share in shares], axis=1)
+    each = probabilities_by_class(scores, likelihood)
+    return jnp.stack([jnp.mean(p, axis=-1) for p in each], axis=1)
 
 
 def _within_rank(factor: Factor) -> np.ndarray:

@@ -23,6 +23,7 @@ import numpyro.distributions as dist
 from bmsvm.models.couplings import class_vector
 from bmsvm.models.hierarchy import Position, latent, precision_prior
 from bmsvm.models.problem import Problem
+from bmsvm.models.whitening import shrinkage
 
 __all__ = [
     "Projection",
@@ -115,7 +116,7 @@ class _Shrunk(NamedTuple):
 
 
 def _shrunk(projection: Projection, precision: jax.Array) -> _Shrunk:
-    shrink = projection.eigenvalues / (projection.eigenvalues + precision)
+    shrink, log_det = shrinkage(projection.eigenvalues, precision)
     kept = precision / (projection.eigenvalues + precision)
     energy = jnp.sum(projection.coordinates**2, axis=2)
     return _Shrunk(
@@ -123,7 +124,7 @@ def _shrunk(projection: Projection, precision: jax.Array) -> _Shrunk:
         column_ones=projection.sums
         - jnp.einsum("gr,grk->gk", shrink * projection.ones, projection.coordinates),
         ones_ones=projection.size - jnp.sum(shrink * projection.ones**2, axis=1),
-        log_det=jnp.sum(jnp.log1p(projection.eigenvalues / precision), axis=1),
+        log_det=log_det,
         quadratic=jnp.sum(kept * energy, axis=1) + projection.remainder,
     )
 

@@ -9,7 +9,8 @@ a processor likes, and the transposes of a caller that does the same cancel.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -23,6 +24,7 @@ __all__ = [
     "hinge",
     "margin_offset",
     "normalized",
+    "probabilities_by_class",
     "probit",
     "rectify",
     "weigh",
@@ -108,25 +110,26 @@ def weigh(log_likelihoods: jax.Array, weights: jax.Array | None) -> jax.Array:
     return jnp.where(weights > 0, weights * log_likelihoods, 0.0)
 
 
-def class_probabilities(scores: jax.Array, likelihood: str, axis: int = -1) -> jax.Array:
-    """``p(y = j | z)`` of scores: eq. (21), or the largest score under ``probit``.
+def probabilities_by_class(scores: Sequence[jax.Array], likelihood: str) -> list[jax.Array]:
+    """``p(y = j | z)`` of c arrays of scores, one a class: c arrays of the same shape.
 
-    The hinge is a pseudo-likelihood; its probabilities are those of (21) too.
-
-    Parameters
-    ----------
-    scores
-        Scores with an axis of c classes.
-    likelihood
-        Name of the likelihood.
-    axis
-        The axis of classes.
+    Eq. (21), or the largest score under ``probit``. The hinge is a pseudo-likelihood; its
+    probabilities are those of (21) too. Class by class the arithmetic runs along the long axes.
     """
-    n_classes = scores.shape[axis]
     if likelihood == "probit":
-        best = jnp.argmax(scores, axis)
-        return jax.nn.one_hot(best, n_classes, dtype=scores.dtype, axis=axis)
-    return jax.nn.softmax(rectify(scores + margin_offset(n_classes)), axis=axis)
+        largest = functools.reduce(jnp.maximum, scores)
+        shares = [(score >= largest).astype(score.dtype) for score in scores]
+    else:
+        excess = [rectify(score + margin_offset(len(scores))) for score in scores]
+        largest = functools.reduce(jnp.maximum, excess)
+        shares = [jnp.exp(each - largest) for each in excess]
+    inverse = 1.0 / functools.reduce(jnp.add, shares)
+    return [share * inverse for share in shares]
+
+
+def class_probabilities(scores: jax.Array, likelihood: str) -> jax.Array:
+    """``p(y = j | z)`` of scores (..., c), the same shape; see :func:`probabilities_by_class`."""
+    return jnp.stack(probabilities_by_class(jnp.unstack(scores, axis=-1), likelihood), axis=-1)
 
 
 def exclusion_probabilities(functions: Any, axis: int = -1) -> Any:

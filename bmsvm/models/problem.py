@@ -160,27 +160,34 @@ def _with_spare_rows(factor: Factor, count: int) -> Factor:
     return Factor(cast(jax.Array, wider), cast(jax.Array, np.pad(eigenvalues, (0, count))))
 
 
-def _check_sampled(
-    kernel: Any, lengthscale: Any, kernel_prior: Any, per_feature: bool, grid: Any
-) -> None:
+FOR_SAMPLING = {"lengthscale_bounds": BOUNDS, "lengthscale_grid": None, "per_feature": False}
+"""Settings of a sampled lengthscale, with their defaults."""
+
+
+def check_fixed(lengthscale: Any, **settings: Any) -> None:
+    """Raise ``ValueError`` if a setting of a sampled lengthscale is given with another one."""
+    for name, given in settings.items():
+        default = FOR_SAMPLING[name]
+        if (given is not None) if default is None else (given != default):
+            raise ValueError(
+                f'{name} is for lengthscale="sample"; got {name}={given!r} with lengthscale='
+                f"{lengthscale!r}. A fixed lengthscale per feature is lengthscale=[...]; what "
+                "finds it from the data has lengthscale_options"
+            )
+
+
+def _check_sampled(kernel: Any, lengthscale: Any, kernel_prior: Any, **settings: Any) -> None:
     """Raise ``ValueError`` where it is not plain which parameters of the kernel are sampled."""
-    if not isinstance(per_feature, bool | np.bool_):
-        raise ValueError(f"per_feature must be True or False; got {per_feature!r}")
+    if not isinstance(settings["per_feature"], bool | np.bool_):
+        raise ValueError(f"per_feature must be True or False; got {settings['per_feature']!r}")
     sampled = isinstance(lengthscale, str)
     if sampled and lengthscale != "sample":
         raise ValueError(
             "lengthscale must be a positive number, one positive number per feature, or "
             f'"sample"; got {lengthscale!r}'
         )
-    if per_feature and not sampled:
-        raise ValueError(
-            'per_feature is for lengthscale="sample"; pass a fixed lengthscale per feature as '
-            "lengthscale=[...]"
-        )
-    if grid is not None and not sampled:
-        raise ValueError(
-            f'lengthscale_grid is for lengthscale="sample"; got lengthscale={lengthscale!r}'
-        )
+    if not sampled:
+        check_fixed(lengthscale, **settings)
     if kernel_prior is not None:
         if sampled:
             raise ValueError(
@@ -280,7 +287,14 @@ def prepare(
     hyperparameters.validate()
     precomputed = isinstance(kernel, str) and kernel == "precomputed"
     rows, classes, labels = check_rows_and_labels(X, y, precomputed=precomputed)
-    _check_sampled(kernel, lengthscale, kernel_prior, per_feature, lengthscale_grid)
+    _check_sampled(
+        kernel,
+        lengthscale,
+        kernel_prior,
+        lengthscale_bounds=bounds,
+        lengthscale_grid=lengthscale_grid,
+        per_feature=per_feature,
+    )
     weights = None if row_weights is None else check_row_weights(row_weights, len(rows))
     if weights is not None and likelihood == "probit" and not np.all(np.isin(weights, (0, 1))):
         bad = int(np.flatnonzero(~np.isin(weights, (0, 1)))[0])

@@ -26,6 +26,7 @@ __all__ = [
     "colour",
     "log_density_given_noise",
     "matrix_function",
+    "shrinkage",
     "spectral",
     "sum_of_functions",
     "white_shapes",
@@ -70,6 +71,12 @@ def _onto_basis(rows: jax.Array, basis: jax.Array) -> jax.Array:
 
 def _roots(precision: jax.Array, problem: Problem) -> jax.Array:
     return jnp.sqrt(1 + problem.design.eigenvalues / precision)[:, None, :]
+
+
+def shrinkage(eigenvalues: jax.Array, precision: Any) -> tuple[jax.Array, jax.Array]:
+    """``I - R^-1`` in the eigenbasis, shape (..., r), and ``log |R|``, shape (...)."""
+    shrink = eigenvalues / (eigenvalues + precision)
+    return shrink, jnp.sum(jnp.log1p(eigenvalues / precision), axis=-1)
 
 
 def colour(white: White, precision: jax.Array, problem: Problem) -> jax.Array:
@@ -156,7 +163,7 @@ def log_density_given_noise(
     columns: Spectral, noise: jax.Array | float, precision: jax.Array, problem: Problem
 ) -> jax.Array:
     """``log N(T | 0, R(tau) + s I)`` over all columns, up to a constant."""
-    relative = 1 + problem.design.eigenvalues / precision / (1 + noise)
-    explained = jnp.sum(columns.coordinates**2 * (1 - 1 / relative)[:, None, :]) / (1 + noise)
-    log_det = jnp.sum(jnp.log(relative)) * columns.coordinates.shape[1]
-    return 0.5 * (explained - log_det)
+    # R(tau) + s I = (1 + s) R(tau (1 + s)).
+    shrink, log_det = shrinkage(problem.design.eigenvalues, precision * (1 + noise))
+    explained = jnp.sum(columns.coordinates**2 * shrink[:, None, :]) / (1 + noise)
+    return 0.5 * (explained - columns.coordinates.shape[1] * jnp.sum(log_det))
