@@ -2,13 +2,14 @@
 
 from bmsvm.estimators import BMSVMClassifier
 from bmsvm.inference import BMSVMGibbs, cross_validate, maximize_evidence, run_chains
-from bmsvm.models import PAPER, Hyperparameters, Problem, prepare
+from bmsvm.models import PAPER, UNIT_NOISE, Hyperparameters, Problem, prepare
 from bmsvm.persistence import load
 
 __version__ = "0.1.0.dev0"
 
 __all__ = [
     "PAPER",
+    "UNIT_NOISE",
     "BMSVMClassifier",
     "BMSVMGibbs",
     "Hyperparameters",

@@ -21,12 +21,14 @@ from bmsvm.estimators.notebook import NotebookRepr
 from bmsvm.estimators.saving import Savable
 from bmsvm.estimators.weighting import combined_weights
 from bmsvm.inference import uncertainty
+from bmsvm.inference.calibration import best_power, sharpen
 from bmsvm.inference.gibbs import BMSVMGibbs
+from bmsvm.inference.loo import has_leave_one_out, leave_one_out
 from bmsvm.inference.posterior import POINTS, Posterior, posterior_of
 from bmsvm.inference.posterior_predictive import predictive_draws
-from bmsvm.inference.run import Run, run_chains
+from bmsvm.inference.run import PREDICTIVE, Run, run_chains
 from bmsvm.kernels import STATIONARY, KernelFn
-from bmsvm.models.hyperparameters import PAPER, Hyperparameters
+from bmsvm.models.hyperparameters import UNIT_NOISE, Hyperparameters
 from bmsvm.models.likelihoods import exclusion_probabilities
 from bmsvm.models.problem import Problem
 
@@ -35,13 +37,24 @@ __all__ = ["DEFAULT_LENGTHSCALE", "BMSVMClassifier"]
 DEFAULT_LENGTHSCALE = "marginal-likelihood"
 """How the lengthscale is found unless something is said."""
 
-EVIDENCE_STEPS = 80
-"""Steps towards the largest marginal likelihood, unless something is said."""
+EVIDENCE = {"num_warmup": 60, "num_steps": 40, "sweeps": 5}
+"""How the marginal likelihood is climbed, unless something is said."""
+
+WARMUP = 300
+"""Sweeps of warm-up, unless something is said."""
+
+WARMUP_IF_TUNED = 50
+"""As above, after a search for the lengthscale that has tuned the chains."""
 
 DECISIONS = ("probability", "paper")
 UNCERTAINTIES = ("gp", "representer")
-KEPT = ("noise_variance", "precision", "intercept", "weights")
-"""Sites of the chains that prediction needs."""
+CALIBRATIONS = ("auto", "loo")
+
+LOO_DRAWS = 400
+"""Most draws, evenly spaced, that leave-one-out for calibration looks at."""
+
+LOO_NODES = 64
+"""Points at which it integrates."""
 
 ROW_MULTIPLE = 32
 """Rows of weight zero fill the data up to a multiple of this, so that the folds of a
@@ -81,12 +94,14 @@ class BMSVMClassifier(Savable, NotebookRepr, ClassifierMixin, BaseEstimator):
     lengthscale_options
         Further arguments of the other two ways.
     hyperparameters
-        Constants of the other priors; None for the paper's.
+        Constants of the other priors. None: :data:`bmsvm.UNIT_NOISE`, the paper's but for a noise
+        variance near 1; :data:`bmsvm.PAPER` are the paper's.
     preset
         The sampler: ``"default"``, ``"gibbs"`` or ``"paper"``.
     num_chains, num_warmup, num_samples, thinning
         Number of chains, sweeps in which the sampler tunes itself, draws of each chain, and
-        sweeps for each draw.
+        sweeps for each draw. ``num_warmup=None`` is 300, and 50 with
+        ``lengthscale="marginal-likelihood"``, whose search has tuned the chains.
     standardize
         Whether features are brought to mean 0 and variance 1 first; constant ones to 0.
     class_weight
@@ -96,6 +111,11 @@ class BMSVMClassifier(Savable, NotebookRepr, ClassifierMixin, BaseEstimator):
         ``"probability"``: predict the likeliest class. ``"paper"``: the class whose averaged
         probability of *not* being it, eq. (20), is smallest. The second can contradict
         ``predict_proba``.
+    calibration
+        ``"loo"``: probabilities are raised to a power, ``calibration_power_``, under which the
+        training rows, each predicted without its label, score best; predictions stay the same.
+        None: posterior means as they are. ``"auto"``: the first, where the model allows it
+        (not with ``likelihood="probit"`` or ``coupling="independent"``).
     uncertainty
         ``"gp"``: a new row is as uncertain as the Gaussian process says, and uncertainty grows
         away from the data. ``"representer"``: functions are the kernel expansion (1), and
@@ -115,6 +135,8 @@ class BMSVMClassifier(Savable, NotebookRepr, ClassifierMixin, BaseEstimator):
         Names of the features, where X had strings for them.
     n_iter_ : int
         Sweeps of each chain, warm-up included.
+    calibration_power_ : float
+        Exponent of the probabilities; 1 where they are not calibrated.
     lengthscale_ : float or ndarray
         theta, or its posterior median where it was sampled.
     run_ : bmsvm.inference.run.Run
@@ -159,12 +181,13 @@ class BMSVMClassifier(Savable, NotebookRepr, ClassifierMixin, BaseEstimator):
         hyperparameters: Hyperparameters | None = None,
         preset: str = "default",
         num_chains: int = 4,
-        num_warmup: int = 300,
-        num_samples: int = 300,
+        num_warmup: int | None = None,
+        num_samples: int = 200,
         thinning: int = 1,
         standardize: bool = True,
         class_weight: dict | Literal["balanced"] | None = None,
         decision: str = "probability",
+        calibration: str | None = "auto",
         uncertainty: str = "gp",
         random_state: int | np.random.RandomState | None = None,
         progress_bar: bool = False,
@@ -185,6 +208,7 @@ class BMSVMClassifier(Savable, NotebookRepr, ClassifierMixin, BaseEstimator):
         self.standardize = standardize
         self.class_weight = class_weight
         self.decision = decision
+        self.calibration = calibration
         self.uncertainty = uncertainty
         self.random_state = random_state
         self.progress_bar = progress_bar
@@ -252,7 +276,7 @@ class BMSVMClassifier(Savable, NotebookRepr, ClassifierMixin, BaseEstimator):
             lengthscale_options=self._selection_options(),
             coupling=self.coupling,
             likelihood=self.likelihood,
-            hyperparameters=PAPER if self.hyperparameters is None else self.hyperparameters,
+            hyperparameters=UNIT_NOISE if self.hyperparameters is None else self.hyperparameters,
             preset=self.preset,
         )
         with jax.enable_x64(True):
@@ -266,17 +290,19 @@ class BMSVMClassifier(Savable, NotebookRepr, ClassifierMixin, BaseEstimator):
                     f"lengthscale. Got lengthscale_grid={self.lengthscale_grid!r} and "
                     f"{len(labels)} rows"
                 )
+            tuned = sampler.tuned_chains(problem, self.num_chains)
             self._adopt(
                 _quietly(
                     run_chains,
                     sampler,
                     jax.random.key(self.seed_),
                     problem,
-                    num_warmup=self.num_warmup,
+                    num_warmup=self._num_warmup(tuned is not None),
                     num_samples=self.num_samples,
                     num_chains=self.num_chains,
                     thinning=self.thinning,
-                    collect=KEPT if problem.grid is None else (*KEPT, "lengthscale"),
+                    collect=PREDICTIVE if problem.grid is None else (*PREDICTIVE, "lengthscale"),
+                    tuned=tuned,
                     progress_bar=self.progress_bar,
                 ),
                 self.num_samples,
@@ -304,7 +330,17 @@ class BMSVMClassifier(Savable, NotebookRepr, ClassifierMixin, BaseEstimator):
         """Check what is not checked when the data are prepared."""
         for name in ("num_chains", "num_samples", "thinning"):
             check_count(name, getattr(self, name))
-        check_count("num_warmup", self.num_warmup, smallest=0)
+        if self.num_warmup is not None:
+            check_count("num_warmup", self.num_warmup, smallest=0)
+        if self.calibration is not None:
+            check_choice("calibration", self.calibration, CALIBRATIONS)
+        if self.calibration == "loo" and (
+            self.coupling != "sum_to_zero" or self.likelihood == "probit"
+        ):
+            raise ValueError(
+                'calibration="loo" needs coupling="sum_to_zero" and likelihood="normalized" or '
+                f'"hinge"; got {self.coupling!r} and {self.likelihood!r}: pass "auto" or None'
+            )
         check_choice("decision", self.decision, DECISIONS)
         check_choice("uncertainty", self.uncertainty, UNCERTAINTIES)
         for name in ("standardize", "progress_bar"):
@@ -325,8 +361,13 @@ class BMSVMClassifier(Savable, NotebookRepr, ClassifierMixin, BaseEstimator):
             return given  # which the sampler judges
         ours: dict[str, Any] = {"seed": self.seed_, "progress_bar": self.progress_bar}
         if method == "marginal-likelihood":
-            ours["num_steps"] = EVIDENCE_STEPS
+            ours.update(EVIDENCE, num_chains=self.num_chains)
         return {**ours, **(given or {})}
+
+    def _num_warmup(self, tuned: bool) -> int:
+        if self.num_warmup is not None:
+            return self.num_warmup
+        return WARMUP_IF_TUNED if tuned else WARMUP
 
     def _learn_inputs(self, X: np.ndarray) -> None:
         """Learn the mean and the scale of the features, or that there is nothing to do."""
@@ -347,6 +388,7 @@ class BMSVMClassifier(Savable, NotebookRepr, ClassifierMixin, BaseEstimator):
             _chosen_lengthscale(run, self._lengthscale()) if sampled is None else np.median(sampled)
         )
         self.diagnostics_ = diagnose(self._watched())
+        self.calibration_power_ = self._best_power()
         if run.interrupted:
             warnings.warn(
                 f"interrupted: {run.num_samples} of {asked} draws were made; the model uses them, "
@@ -375,6 +417,28 @@ class BMSVMClassifier(Savable, NotebookRepr, ClassifierMixin, BaseEstimator):
                 watched[f"f at training row {row}, class {name}"] = function.reshape(shape)
         return watched
 
+    def _best_power(self) -> float:
+        """Exponent under which the training rows, predicted without their labels, score best."""
+        problem = self.problem_
+        if self.calibration is None or not has_leave_one_out(problem):
+            return 1.0
+        samples = self.run_.samples
+        total = samples["precision"].size
+        which = np.unique(np.linspace(0, total - 1, min(total, LOO_DRAWS)).astype(int))
+        sites = ("scores", "noise_variance", "precision", "lengthscale")
+        draws = {
+            name: samples[name].reshape(total, *samples[name].shape[2:])[which]
+            for name in sites
+            if name in samples
+        }
+        loo = leave_one_out(draws, problem, num_nodes=LOO_NODES)
+        weights = problem.row_weights
+        return best_power(
+            loo.probabilities,
+            np.asarray(problem.labels),
+            None if weights is None else np.asarray(weights),
+        )
+
     @property
     def problem_(self) -> Problem:
         """The prepared training data."""
@@ -393,7 +457,7 @@ class BMSVMClassifier(Savable, NotebookRepr, ClassifierMixin, BaseEstimator):
         return self.classes_[best]
 
     def predict_proba(self, X) -> np.ndarray:
-        """Class probabilities, averaged over the posterior: shape (m, c)."""
+        """Class probabilities, averaged over the posterior and calibrated: shape (m, c)."""
         rows = self._rows(X)
         posterior = self._posterior()
         means = np.empty((len(rows), posterior.n_classes))
@@ -402,7 +466,7 @@ class BMSVMClassifier(Savable, NotebookRepr, ClassifierMixin, BaseEstimator):
         # Probabilities are positive; zeros are for want of draws, or of range in float32.
         least = 0.5 / (posterior.n_draws * POINTS) if posterior.likelihood == "probit" else TINY
         means = means + least
-        return means / means.sum(axis=1, keepdims=True)
+        return sharpen(means / means.sum(axis=1, keepdims=True), self.calibration_power_)
 
     def predict_log_proba(self, X) -> np.ndarray:
         """Logarithms of ``predict_proba``: shape (m, c)."""
@@ -498,7 +562,10 @@ class BMSVMClassifier(Savable, NotebookRepr, ClassifierMixin, BaseEstimator):
         posterior = self._posterior(points=FINE_POINTS)
         parts = [
             uncertainty.summarise(
-                part.probabilities, exclusion_probabilities(part.functions, axis=1), level
+                part.probabilities,
+                exclusion_probabilities(part.functions, axis=1),
+                level,
+                self.calibration_power_,
             )
             for part in posterior.evaluate(rows, progress=self._progress())
         ]

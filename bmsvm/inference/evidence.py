@@ -16,7 +16,7 @@ from __future__ import annotations
 import functools
 import warnings
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import arviz
@@ -66,7 +66,10 @@ SIGNIFICANT = 4.0
 """Standard errors at which a mean gradient is told from zero."""
 
 TOLERANCE = 0.1
-"""How far the log of a parameter may drift within the averaged half, and its largest error."""
+"""Largest error of the log of a parameter."""
+
+LARGEST_DRIFT = 0.2
+"""How far it may drift within the averaged half."""
 
 MIXED = 1.1
 """R-hat of log tau and log sigma2 over the averaged half below which chains count as mixed."""
@@ -106,6 +109,8 @@ class EvidenceMaximum:
     One run can not see all: an ascent from another ``start`` should end at the same place."""
     init_params: dict[str, np.ndarray]
     """The last draw of each chain, for ``init_params`` of a run at the maximiser."""
+    state: BMSVMState | None = field(default=None, repr=False)
+    """The chains at the maximiser, tuned, to go on from; None where tau or sigma2 were held."""
 
 
 class _Draws(NamedTuple):
@@ -168,7 +173,10 @@ def _of_variances(
 
 
 def _draws(drawn: dict[str, jax.Array], count: int, problem: Problem) -> _Draws:
-    flat = {name: value[:count].reshape(-1, *value.shape[2:]) for name, value in drawn.items()}
+    flat = {
+        name: drawn[name][:count].reshape(-1, *drawn[name].shape[2:])
+        for name in ("scores", *VARIANCES)
+    }
     columns = jax.vmap(lambda z: to_columns(z, problem.labels, problem.coupling))(flat["scores"])
     return _Draws(columns, flat["precision"], flat["noise_variance"])
 
@@ -229,6 +237,7 @@ class _Surface:
     gram: Callable[[jax.Array], jax.Array]
     pull_back: Callable[[jax.Array, jax.Array], jax.Array]
     also: tuple[str, ...]
+    spare_rows: int
 
     def problem(self, at: np.ndarray) -> Problem:
         """Factor the data under the kernel of these parameters."""
@@ -249,7 +258,8 @@ class _Surface:
         )
         with jax.enable_x64(True):
             logs = jnp.asarray(self._kernel_part(at))
-            of_kernel = np.asarray(self.pull_back(logs, jnp.asarray(cotangent)))
+            n = len(cotangent) - self.spare_rows
+            of_kernel = np.asarray(self.pull_back(logs, jnp.asarray(cotangent[:n, :n])))
         return np.concatenate([of_kernel, [float(slopes[name]) for name in self.also]])
 
     def _kernel_part(self, at: np.ndarray) -> np.ndarray:
@@ -266,6 +276,7 @@ def maximize_evidence(
     likelihood: str = "hinge",
     hyperparameters: Hyperparameters = PAPER,
     row_weights: ArrayLike | None = None,
+    spare_rows: int = 0,
     start: Any = None,
     per_feature: bool = False,
     bounds: tuple[float, float] = BOUNDS,
@@ -291,7 +302,7 @@ def maximize_evidence(
     kernel
         ``"gaussian"``, ``"matern32"``, ``"matern52"``; or a callable that makes a kernel of its
         positive parameters, ``kernel(theta) -> (X1, X2) -> (n1, n2)``, written in JAX.
-    coupling, likelihood, hyperparameters, row_weights
+    coupling, likelihood, hyperparameters, row_weights, spare_rows
         The model; see :func:`bmsvm.prepare`.
     start
         Where the ascent starts: a number, one per feature, or the parameters of a callable's
@@ -352,15 +363,17 @@ def maximize_evidence(
         likelihood=likelihood,
         hyperparameters=hyperparameters,
         row_weights=row_weights,
+        spare_rows=spare_rows,
     )
     limits = [log_bounds] * log_theta.size + [np.log(VARIANCE_BOUNDS)] * len(also)
     low, high = np.stack(limits, axis=1)
     at = np.concatenate([log_theta, np.zeros(len(also))])
     half = num_steps // 2
     keys = jax.random.split(rng_key, num_chains)
-    state = sampler.init(keys, num_warmup + half * sweeps, init_params, (surface.problem(at),), {})
+    tuning = num_warmup + num_steps * sweeps
+    state = sampler.init(keys, tuning, init_params, (surface.problem(at),), {})
     state = _place(state, state.problem, surface.held(at))
-    program = functools.partial(run._advance, blocks=sampler.blocks, collect=run.COLLECTED)
+    program = functools.partial(run._advance, blocks=sampler.blocks, collect=run.PREDICTIVE)
     for done in range(0, num_warmup, run.PIECE):
         count = min(run.PIECE, num_warmup - done)
         state, _ = program(state, jnp.asarray(count), jnp.asarray(1))
@@ -382,7 +395,9 @@ def maximize_evidence(
         bar.set_postfix_str(" ".join(f"{x:.3g}" for x in np.exp(at[:4])), refresh=False)
     sampled = [index for index, name in enumerate(VARIANCES) if name not in also]
     rhat = _largest_rhat(variances[half:, :, sampled])
-    return _summary(path, gradients, rhat, half, low, high, also, unravel, state)
+    found = path[half:].mean(0)
+    state = _place(state, surface.problem(found), surface.held(found))
+    return _summary(found, path, gradients, rhat, half, low, high, also, unravel, state)
 
 
 def _surface(
@@ -390,6 +405,8 @@ def _surface(
     unravel: Callable[[Any], Any],
     log_theta: np.ndarray,
     also: tuple[str, ...],
+    *,
+    spare_rows: int,
     **model: Any,
 ) -> _Surface:
     """Compile the Gram matrix and its pull-back, and check the data at the starting values."""
@@ -400,10 +417,11 @@ def _surface(
     with jax.enable_x64(True):
         first = np.asarray(of_logs(jnp.asarray(log_theta)))
     return _Surface(
-        prepare(first, kernel="precomputed", **model),
+        prepare(first, kernel="precomputed", spare_rows=spare_rows, **model),
         jax.jit(of_logs),
         jax.jit(lambda logs, cotangent: jax.vjp(of_logs, logs)[1](cotangent)[0]),
         also,
+        spare_rows,
     )
 
 
@@ -428,6 +446,7 @@ def _largest_rhat(values: np.ndarray) -> float:
 
 
 def _summary(
+    found: np.ndarray,
     path: np.ndarray,
     gradients: np.ndarray,
     rhat: float,
@@ -438,13 +457,12 @@ def _summary(
     unravel: Callable[[Any], Any],
     state: BMSVMState,
 ) -> EvidenceMaximum:
-    found = path[half:].mean(0)
     gradient, gradient_error = gradients[half:].mean(0), _batch_error(gradients[half:])
     log_error = _batch_error(path[half:])
     at_bound = ((found > high - 0.05) & (gradient > 0)) | ((found < low + 0.05) & (gradient < 0))
     still = np.abs(gradient) <= SIGNIFICANT * gradient_error
     first, last = (part.mean(0) for part in np.array_split(path[half:], 2))
-    sure = (log_error <= TOLERANCE) & (np.abs(last - first) <= TOLERANCE)
+    sure = (log_error <= TOLERANCE) & (np.abs(last - first) <= LARGEST_DRIFT)
     converged = bool(np.all((still & sure) | at_bound)) and rhat < MIXED
     size = found.size - len(also)
     if not converged:
@@ -481,4 +499,5 @@ def _summary(
             name.lstrip("_"): np.asarray(state.z[name])
             for name in ("_scores", "noise_variance", "precision")
         },
+        state=None if also else state,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 import jax
@@ -168,6 +169,7 @@ class BMSVMGibbs(MCMCKernel):
         }
         self._selection_options = lengthscale_options
         self.lengthscale_selection: EvidenceMaximum | CrossValidation | None = None
+        self._tuned: BMSVMState | None = None
         self._preset = preset if blocks is None else None
         self.blocks = self._preset_blocks() if blocks is None else tuple(blocks)
         self._prepared: tuple[tuple[Any, ...], Problem] | None = None
@@ -218,14 +220,27 @@ class BMSVMGibbs(MCMCKernel):
         if cached is None or not all(map(_same, cached[0], data)):
             # Parallel chains and ArviZ call this while tracing; the data are concrete all the same.
             with jax.ensure_compile_time_eval():
-                settings = self._resolved(X, y, row_weights)
-                problem = prepare(X, y, row_weights=row_weights, spare_rows=spare_rows, **settings)
+                self._tuned = None
+                settings = self._resolved(X, y, row_weights, spare_rows)
+                if self._tuned is not None:  # its Gram matrix is that of the lengthscale found
+                    problem = self._tuned.problem
+                else:
+                    problem = prepare(
+                        X, y, row_weights=row_weights, spare_rows=spare_rows, **settings
+                    )
             copies = tuple(None if part is None else np.array(part) for part in data)
             cached = self._prepared = (copies, problem)
         return cached[1]
 
+    def tuned_chains(self, problem: Problem, num_chains: int) -> BMSVMState | None:
+        """Return chains that the search for the lengthscale of a problem has left, or None."""
+        tuned = self._tuned
+        if tuned is None or tuned.problem is not problem or len(tuned.accept_prob) != num_chains:
+            return None
+        return tuned
+
     def _resolved(
-        self, X: ArrayLike, y: ArrayLike, row_weights: ArrayLike | None
+        self, X: ArrayLike, y: ArrayLike, row_weights: ArrayLike | None, spare_rows: int
     ) -> dict[str, Any]:
         """Return the settings, with a lengthscale that is to be set from the data set."""
         method = self._settings["lengthscale"]
@@ -237,6 +252,7 @@ class BMSVMGibbs(MCMCKernel):
                 )
             return self._settings
         check_fixed(method, **{name: self._settings[name] for name in FOR_SAMPLING})
+        from bmsvm.inference.evidence import EvidenceMaximum
         from bmsvm.inference.select import SELECTIONS, select_lengthscale  # which use this module
 
         if method not in SELECTIONS:
@@ -249,7 +265,13 @@ class BMSVMGibbs(MCMCKernel):
             for name in ("kernel", "coupling", "likelihood", "hyperparameters")
         }
         model["row_weights"] = row_weights
-        found = select_lengthscale(method, X, y, options=self._selection_options, **model)
+        found = select_lengthscale(
+            method, X, y, options=self._selection_options, spare_rows=spare_rows, **model
+        )
+        if isinstance(found, EvidenceMaximum):  # the chains are not part of what was found
+            same_moves = self.blocks == preset_blocks("default", self._settings["likelihood"])
+            self._tuned = found.state if same_moves else None
+            found = replace(found, state=None)
         self.lengthscale_selection = found
         if getattr(found, "interrupted", False):
             raise KeyboardInterrupt("interrupted while the lengthscale was chosen")
@@ -313,7 +335,7 @@ class BMSVMGibbs(MCMCKernel):
         return text
 
     def __getstate__(self) -> dict[str, Any]:
-        state = {**self.__dict__, "_prepared": None, "_sample_fn": None}
+        state = {**self.__dict__, "_prepared": None, "_tuned": None, "_sample_fn": None}
         if self._preset is not None:
             state["blocks"] = None  # closures, which do not pickle; the preset makes them again
         return state

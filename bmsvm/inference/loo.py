@@ -27,10 +27,11 @@ from bmsvm._validation import check_count
 from bmsvm.inference.quasirandom import normal_points
 from bmsvm.models import likelihoods
 from bmsvm.models.couplings import class_vector, to_columns
+from bmsvm.models.kernel_parameters import nearest_on_grid
 from bmsvm.models.problem import Problem
 from bmsvm.models.whitening import matrix_function, shrinkage
 
-__all__ = ["LeaveOneOut", "cavity", "leave_one_out"]
+__all__ = ["LeaveOneOut", "cavity", "has_leave_one_out", "leave_one_out"]
 
 
 class LeaveOneOut(NamedTuple):
@@ -75,7 +76,8 @@ def _over_cavities(
 
     def one(draw):
         columns = to_columns(draw["scores"], problem.labels, problem.coupling)
-        mean, variance = cavity(columns, draw["precision"], draw["noise_variance"], problem)
+        here = problem.at(draw.get("kernel"))
+        mean, variance = cavity(columns, draw["precision"], draw["noise_variance"], here)
         around = mean[:, None] + jnp.sqrt(variance)[:, None, None] * nodes
         scores = class_vector(around, problem.coupling)  # (n, nodes, c)
         of_labels = log_likelihood(scores.reshape(-1, problem.n_classes), labels)
@@ -101,6 +103,15 @@ def _smooth(log_ratios: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return log_weights - log_total, np.where(equal, 0.0, np.asarray(pareto_k))
 
 
+def has_leave_one_out(problem: Problem) -> bool:
+    """Whether :func:`leave_one_out` knows the model."""
+    return (
+        problem.coupling == "sum_to_zero"
+        and problem.likelihood != "probit"
+        and problem.family is None
+    )
+
+
 def leave_one_out(
     draws: Mapping[str, ArrayLike], problem: Problem, *, num_nodes: int = 128
 ) -> LeaveOneOut:
@@ -110,10 +121,10 @@ def leave_one_out(
     ----------
     draws
         Posterior draws, flat over chains: ``scores`` (s, n, c), ``noise_variance`` (s,),
-        ``precision`` (s,).
+        ``precision`` (s,), and ``lengthscale`` (s,) where it was sampled.
     problem
-        The prepared data, with theta fixed; coupling ``sum_to_zero``, likelihood ``hinge`` or
-        ``normalized``.
+        The prepared data, with theta fixed or on a grid; coupling ``sum_to_zero``, likelihood
+        ``hinge`` or ``normalized``.
     num_nodes
         Quasi-random points at which means over cavities are taken; a power of two.
     """
@@ -128,13 +139,16 @@ def leave_one_out(
             'leave-one-out needs likelihood="hinge" or "normalized", which are positive; '
             f"got {problem.likelihood!r}"
         )
-    if problem.samples_kernel:
+    if problem.family is not None:
         raise ValueError(
-            "leave-one-out needs a kernel with fixed parameters; the problem was prepared for "
-            "sampling them"
+            "leave-one-out needs a kernel with parameters that are fixed or on a grid; the problem "
+            "was prepared for sampling them off it"
         )
     dtype = problem.factor.basis.dtype
     kept = {name: jnp.asarray(draws[name]) for name in ("scores", "noise_variance", "precision")}
+    if problem.grid is not None:
+        theta = np.asarray(draws["lengthscale"])
+        kept["kernel"] = jnp.asarray(nearest_on_grid(theta, np.asarray(problem.grid.values)))
     nodes = jnp.asarray(normal_points(num_nodes, problem.n_columns, seed=0), dtype)
     log_means, each = (np.asarray(part, float) for part in _over_cavities(kept, nodes, problem))
     log_weights, pareto_k = _smooth(-log_means.T)

@@ -33,6 +33,10 @@ PIECE = 50
 COLLECTED = ("scores", "noise_variance", "precision", "intercept")
 """Sites that are kept unless something else is asked for."""
 
+PREDICTIVE = ("noise_variance", "precision", "intercept", "weights", "scores")
+"""Sites that a classifier needs. Chains advanced with the same blocks and the same sites share
+one compiled program."""
+
 FIELDS = (
     *COLLECTED,
     "weights",
@@ -160,6 +164,7 @@ def run_chains(
     thinning: int = 1,
     collect: Sequence[str] | None = None,
     init_params: dict[str, ArrayLike] | None = None,
+    tuned: BMSVMState | None = None,
     progress_bar: bool = True,
 ) -> Run:
     """Run vectorised chains.
@@ -191,6 +196,9 @@ def run_chains(
     init_params
         Where chains start, each value with a leading axis of chains; see
         :meth:`BMSVMGibbs.init`.
+    tuned
+        Chains of the same shape, such as those of :func:`bmsvm.maximize_evidence`, to go on from.
+        They tune themselves no more, and warm-up is only dropped.
     progress_bar
         Whether to show progress.
     """
@@ -209,11 +217,15 @@ def run_chains(
         check_choice("collect", name, (*FIELDS, *theta))
     began = time.perf_counter()
     keys = jax.random.split(rng_key, num_chains)
-    state = sampler.init(keys, num_warmup, init_params, (problem,), {})
+    if tuned is None:
+        state = sampler.init(keys, num_warmup, init_params, (problem,), {})
+    else:
+        state = _begin(tuned._replace(problem=problem), num_warmup)
     state, _, interrupted = _draw(
         sampler, state, num_warmup, 1, collect, "warm-up" if progress_bar else None, keep=False
     )
     if not interrupted:
+        state = state if tuned is None else _begin(state, num_warmup)
         label = "sample" if progress_bar else None
         state, pieces, interrupted = _draw(sampler, state, num_samples, thinning, collect, label)
         if pieces:
@@ -222,6 +234,12 @@ def run_chains(
             seconds = time.perf_counter() - began
             return Run(_join(pieces), state, sampler, thinning, interrupted, seconds)
     raise KeyboardInterrupt("interrupted before the first draws were finished")
+
+
+def _begin(state: BMSVMState, num_warmup: int) -> BMSVMState:
+    """Count the sweeps of chains from the end of their warm-up."""
+    count = jnp.asarray(num_warmup, jnp.int32)
+    return state._replace(i=count, n_warmup=count)
 
 
 def _warn_of_interruption(pieces: list[dict[str, np.ndarray]], total: int) -> None:

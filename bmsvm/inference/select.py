@@ -22,7 +22,8 @@ SELECTIONS: dict[str, Callable[..., EvidenceMaximum | CrossValidation]] = {
 }
 
 OF_THE_MODEL = {
-    *("X", "y", "rng_key", "kernel", "coupling", "likelihood", "hyperparameters", "row_weights")
+    *("X", "y", "rng_key", "kernel", "coupling", "likelihood", "hyperparameters", "row_weights"),
+    "spare_rows",
 }
 
 
@@ -33,6 +34,7 @@ def select_lengthscale(
     *,
     kernel: Any,
     options: Mapping[str, Any] | None = None,
+    spare_rows: int = 0,
     **model: Any,
 ) -> EvidenceMaximum | CrossValidation:
     """Choose the lengthscale of a named kernel; what is returned has it as ``lengthscale``.
@@ -45,6 +47,8 @@ def select_lengthscale(
         Rows (n, p) and labels (n,).
     kernel, **model
         The model; see :func:`bmsvm.prepare`.
+    spare_rows
+        See :func:`bmsvm.prepare`; for ways that leave chains to go on from.
     options
         ``seed`` (default 0), and any argument of :func:`maximize_evidence` or
         :func:`cross_validate` that is not of the model.
@@ -67,4 +71,6 @@ def select_lengthscale(
         )
     seed = given.pop("seed", 0)
     check_count('lengthscale_options["seed"]', seed, smallest=0)
+    if "spare_rows" in inspect.signature(chosen).parameters:
+        model["spare_rows"] = spare_rows
     return chosen(X, y, rng_key=jax.random.key(seed), kernel=kernel, **model, **given)

@@ -6,6 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from bmsvm.inference.calibration import sharpen
+
 __all__ = ["Uncertainty", "accept", "entropy", "prediction_sets", "summarise"]
 
 
@@ -16,11 +18,13 @@ class Uncertainty(NamedTuple):
     scores is in them. What the draws agree on is chance, what they differ in is ignorance.
 
     probabilities
-        Predictive probabilities, the mean of p(y | f) over the draws, shape (m, c).
+        Predictive probabilities, the mean of p(y | f) over the draws, calibrated, shape (m, c).
     lower, upper
-        Ends of the central credible interval of each class's p(y | f), shape (m, c).
+        Ends of the central credible interval of each class's p(y | f), calibrated by the same
+        exponent, shape (m, c).
     entropy
-        Entropy of the predictive probabilities, in nats, shape (m,): the sum of the next two.
+        Entropy of the mean of p(y | f), in nats, shape (m,): the sum of the next two. These three
+        are of the posterior as it is, before calibration.
     aleatoric
         Mean entropy of p(y | f) over the draws, shape (m,): what would be left if f were known.
     epistemic
@@ -45,7 +49,9 @@ def entropy(probabilities: np.ndarray, axis: int = -1) -> np.ndarray:
     return -np.sum(probabilities * logs, axis=axis)
 
 
-def summarise(draws: np.ndarray, exclusion: np.ndarray, level: float) -> Uncertainty:
+def summarise(
+    draws: np.ndarray, exclusion: np.ndarray, level: float, power: float = 1.0
+) -> Uncertainty:
     """Summarise class probabilities of posterior draws.
 
     Parameters
@@ -56,14 +62,16 @@ def summarise(draws: np.ndarray, exclusion: np.ndarray, level: float) -> Uncerta
         p(y != j | f), shape (m, c, s).
     level
         Probability of the credible intervals.
+    power
+        Exponent that calibrates probabilities; see :mod:`bmsvm.inference.calibration`.
     """
     draws = draws.astype(np.float64)
     mean = draws.mean(axis=-1)
     tail = (1 - level) / 2
-    lower, upper = np.quantile(draws, (tail, 1 - tail), axis=-1)
+    lower, upper = np.quantile(sharpen(draws, power, axis=1), (tail, 1 - tail), axis=-1)
     total, expected = entropy(mean), entropy(draws, axis=1).mean(axis=-1)
     return Uncertainty(
-        probabilities=mean,
+        probabilities=sharpen(mean, power),
         lower=lower,
         upper=upper,
         entropy=total,

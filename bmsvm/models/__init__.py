@@ -1,12 +1,13 @@
 """The probability model, written once: pure functions of arrays."""
 
 from bmsvm.models.hierarchy import Position, coefficients, log_joint, log_likelihood, scores_of
-from bmsvm.models.hyperparameters import PAPER, Hyperparameters
+from bmsvm.models.hyperparameters import PAPER, UNIT_NOISE, Hyperparameters
 from bmsvm.models.numpyro_model import hierarchical_model
 from bmsvm.models.problem import Problem, prepare
 
 __all__ = [
     "PAPER",
+    "UNIT_NOISE",
     "Hyperparameters",
     "Position",
     "Problem",

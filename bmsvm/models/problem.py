@@ -147,7 +147,7 @@ class Problem:
         return self.masked is None and self.factor.basis.shape[0] == self.factor.basis.shape[1]
 
 
-def _with_spare_rows(factor: Factor, count: int) -> Factor:
+def with_spare_rows(factor: Factor, count: int) -> Factor:
     """Factor of ``K`` with rows and columns of zeros added; a complete basis stays complete."""
     basis, eigenvalues = (np.asarray(part) for part in factor)
     n, r = basis.shape
@@ -310,7 +310,7 @@ def prepare(
     def factored(kernel, theta: Any = 1.0, complete: bool = True):
         gram = kernels.gram_of(kernel, rows, theta)
         factor = kernels.factorize(gram, name="X" if precomputed else "kernel", complete=complete)
-        factor = _with_spare_rows(factor, spare_rows)
+        factor = with_spare_rows(factor, spare_rows)
         if coupling != "independent":
             return factor, None
         return factor, masked_design(factor, labels, len(classes))

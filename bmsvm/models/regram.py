@@ -11,7 +11,7 @@ from jax.typing import ArrayLike
 
 from bmsvm import kernels
 from bmsvm.models.kernel_parameters import masked_design
-from bmsvm.models.problem import Problem
+from bmsvm.models.problem import Problem, with_spare_rows
 
 __all__ = ["with_gram"]
 
@@ -28,11 +28,14 @@ def with_gram(problem: Problem, gram: ArrayLike, rows: ArrayLike | None = None) 
     problem
         Where everything else comes from; theta is fixed in it.
     gram
-        Gram matrix, shape (m, m).
+        Gram matrix, shape (m, m). Rows of the problem beyond these, where ``rows`` is not given,
+        are spare ones.
     rows
         Numbers of the rows, shape (m,), whose labels and weights are kept. Default: all.
     """
     factor = kernels.factorize(gram, complete=True)
+    if rows is None:
+        factor = with_spare_rows(factor, problem.n_rows - len(factor.basis))
     kept = slice(None) if rows is None else np.asarray(rows)
     labels = np.asarray(problem.labels)[kept]
     masked = None

@@ -10,7 +10,7 @@ import numpy as np
 from bmsvm.inference.cross_validation import CrossValidation
 from bmsvm.inference.evidence import EvidenceMaximum
 from bmsvm.inference.gibbs import BMSVMGibbs, BMSVMState
-from bmsvm.inference.run import Run, values_of
+from bmsvm.inference.run import PREDICTIVE, Run, values_of
 from bmsvm.kernels import NAMED, Factor
 from bmsvm.models.couplings import COUPLINGS
 from bmsvm.models.hyperparameters import Hyperparameters
@@ -100,7 +100,7 @@ def check_selection(selection: Any) -> None:
 def check_samples(run: Run) -> None:
     """Require draws of the shapes that the chains give."""
     _require(isinstance(run.samples, dict), "the draws")
-    wanted = {"noise_variance", "precision", "intercept", "weights"}
+    wanted = set(PREDICTIVE)
     if run.state.problem.grid is not None:
         wanted.add("lengthscale")
     _require(wanted <= set(run.samples), "the draws")
@@ -111,7 +111,7 @@ def check_samples(run: Run) -> None:
     for name, like in shapes.items():
         shape = (like.shape[0], draws, *like.shape[1:])
         _require_array(run.samples[name], shape, like.dtype.name, f"the draws of {name}")
-    for name in wanted - {"intercept", "weights"}:
+    for name in wanted - {"intercept", "weights", "scores"}:
         _require(bool(np.all(run.samples[name] > 0)), f"the draws of {name} should be positive")
 
 
@@ -124,6 +124,8 @@ def check_fitted(model: Any) -> None:
     for name in ("n_features_in_", "n_iter_", "seed_"):
         value = getattr(model, name)
         _require(isinstance(value, int) and 0 <= value < 2**63, name)
+    power = model.calibration_power_
+    _require(isinstance(power, float) and 0 < power < np.inf, "calibration_power_")
     p = model.n_features_in_
     _require(isinstance(model.classes_, np.ndarray) and model.classes_.shape == (c,), "classes_")
     _require(isinstance(model.kernel_, str), "kernel_")

@@ -44,6 +44,7 @@ ESTIMATORS = {estimator.__name__: estimator for estimator in (BMSVMClassifier,)}
 
 FITTED = (
     "_kept",
+    "calibration_power_",
     "classes_",
     "diagnostics_",
     "feature_names_in_",
@@ -63,6 +64,7 @@ DIMENSIONS: dict[str, tuple[str, ...]] = {
     "draws_lengthscale": ("chain", "draw"),
     "draws_noise_variance": ("chain", "draw"),
     "draws_precision": ("chain", "draw"),
+    "draws_scores": ("chain", "draw", "row", "class"),
     "draws_weights": ("chain", "draw", "basis", "column"),
     "input_mean": ("feature",),
     "input_scale": ("feature",),
