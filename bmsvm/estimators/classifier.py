@@ -15,7 +15,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from bmsvm._validation import check_choice, check_count, check_probability
+from bmsvm._validation import check_choice, check_count, check_probability, labels_of_rows
 from bmsvm.estimators.convergence import diagnose, warn_unless_converged
 from bmsvm.estimators.notebook import NotebookRepr
 from bmsvm.estimators.saving import Savable
@@ -42,6 +42,9 @@ DECISIONS = ("probability", "paper")
 UNCERTAINTIES = ("gp", "representer")
 KEPT = ("noise_variance", "precision", "intercept", "weights")
 """Sites of the chains that prediction needs."""
+
+WATCHED = ("accept_prob", "step_size", "num_steps")
+"""What the sampler says of each draw."""
 
 ROW_MULTIPLE = 32
 """Rows of weight zero fill the data up to a multiple of this, so that the folds of a
@@ -276,7 +279,7 @@ class BMSVMClassifier(Savable, NotebookRepr, ClassifierMixin, BaseEstimator):
                     num_samples=self.num_samples,
                     num_chains=self.num_chains,
                     thinning=self.thinning,
-                    collect=KEPT if problem.grid is None else (*KEPT, "lengthscale"),
+                    collect=_collected(problem),
                     progress_bar=self.progress_bar,
                 ),
                 self.num_samples,
@@ -455,7 +458,6 @@ class BMSVMClassifier(Savable, NotebookRepr, ClassifierMixin, BaseEstimator):
             ``f``, ``z`` and ``p`` with dims (chain, draw, row, class), ``y`` with (chain, draw,
             row), named by class and by the index of X if it has one. ArviZ takes it as it is.
         """
-        index = getattr(X, "index", None)
         rows = self._rows(X)
         draws = predictive_draws(
             self._posterior(points=1), rows, self.seed_, progress=self._progress()
@@ -472,7 +474,7 @@ class BMSVMClassifier(Savable, NotebookRepr, ClassifierMixin, BaseEstimator):
             coords={
                 "chain": np.arange(shape[0]),
                 "draw": np.arange(shape[1]),
-                "row": np.arange(len(rows)) if not _is_index(index) else np.asarray(index),
+                "row": labels_of_rows(X, len(rows)),
                 "class": self.classes_,
             },
         )
@@ -579,9 +581,9 @@ class BMSVMClassifier(Savable, NotebookRepr, ClassifierMixin, BaseEstimator):
         )
 
 
-def _is_index(index: Any) -> bool:
-    """Whether something is an index of rows, and not a method of that name."""
-    return index is not None and not callable(index)
+def _collected(problem: Problem) -> tuple[str, ...]:
+    theta = () if problem.grid is None else ("lengthscale", "lengthscale_accept_prob")
+    return (*KEPT, *WATCHED, *theta)
 
 
 def _chosen_lengthscale(run: Run, given: ArrayLike | str) -> ArrayLike:
