@@ -1,6 +1,7 @@
 """Classifiers and chains in ArviZ, of both versions: groups, names, and that its functions run."""
 
 import copy
+import importlib.util
 import warnings
 from dataclasses import replace
 
@@ -226,8 +227,9 @@ def test_arviz_works_on_it_unmodified(data, tmp_path):
         plot(data, **options)
         plt.savefig(tmp_path / "picture.png")
         plt.close("all")
-    data.to_netcdf(tmp_path / "data.nc")
-    assert (tmp_path / "data.nc").stat().st_size > 10_000
+    if any(map(importlib.util.find_spec, ("netCDF4", "h5netcdf"))):  # ArviZ 1.x brings neither
+        data.to_netcdf(tmp_path / "data.nc")
+        assert (tmp_path / "data.nc").stat().st_size > 10_000
 
 
 @pytest.mark.filterwarnings("ignore")
