@@ -201,8 +201,8 @@ def test_what_it_does_not_take_it_names(model, chains):
         to_arviz(model, dims={})
     with pytest.raises(ValueError, match="functions=True is for a classifier"):
         to_arviz(chains, functions=True)
+    posterior = replace(model._posterior(points=1), coupling="independent")
     with pytest.raises(ValueError, match='log_likelihood needs coupling="sum_to_zero"'):
-        posterior = replace(model._posterior(points=1), coupling="independent")
         integrated_log_likelihood(posterior, np.zeros((80, N, 3)), CODES)
 
 
