@@ -110,6 +110,7 @@ def test_rows_are_drawn_by_class_and_support_is_ringed(model, ax):
     np.testing.assert_allclose(shares, beyond.any(-1).mean(0), atol=0.05)
 
 
+@pytest.mark.filterwarnings("ignore:X does not have valid feature names")
 def test_planes(model, ax):
     assert plots.decision_regions(model, X, resolution=3, features=["height", 0], ax=ax)
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("height", "width")

@@ -85,7 +85,7 @@ def classifier_groups(
             coords,
         )
         if not precomputed:
-            given = {"X": (("row", "feature"), _in_units(model, rows))}
+            given = {"X": (("row", "feature"), model._in_units(rows))}
             made["predictions_constant_data"] = dataset(given, coords, drawn=False)
     return made
 
@@ -98,13 +98,6 @@ def _feature_names(model: BMSVMClassifier) -> np.ndarray:
     return np.asarray(getattr(model, "feature_names_in_", np.arange(model.n_features_in_)))
 
 
-def _in_units(model: BMSVMClassifier, rows: np.ndarray) -> np.ndarray:
-    """Rows (n, p) as they were given, of what the kernel sees."""
-    if model.input_mean_ is None:
-        return rows
-    return rows * model.input_scale_ + model.input_mean_
-
-
 def _weights(model: BMSVMClassifier) -> np.ndarray | None:
     """Weights of the training rows, shape (n,); None where all are one."""
     weights = model.problem_.row_weights
@@ -114,7 +107,7 @@ def _weights(model: BMSVMClassifier) -> np.ndarray | None:
 def _constants(model: BMSVMClassifier, precomputed: bool) -> Variables:
     constants: Variables = {}
     if not precomputed:
-        constants["X"] = (("row", "feature"), _in_units(model, model.training_rows_))
+        constants["X"] = (("row", "feature"), model._in_units(model.training_rows_))
     weights = _weights(model)
     if weights is not None:
         constants["row_weight"] = (("row",), weights)

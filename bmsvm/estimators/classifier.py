@@ -18,6 +18,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from bmsvm._validation import check_choice, check_count, check_probability, labels_of_rows
 from bmsvm.estimators.convergence import diagnose, warn_unless_converged
 from bmsvm.estimators.notebook import NotebookRepr
+from bmsvm.estimators.reporting import Reporting
 from bmsvm.estimators.saving import Savable
 from bmsvm.estimators.weighting import combined_weights
 from bmsvm.inference import uncertainty
@@ -59,7 +60,7 @@ FINE_POINTS = 64
 """Points at which the noise is integrated where entropies are taken, which see its error."""
 
 
-class BMSVMClassifier(Savable, NotebookRepr, ClassifierMixin, BaseEstimator):
+class BMSVMClassifier(Savable, Reporting, NotebookRepr, ClassifierMixin, BaseEstimator):
     """Bayesian multicategory support vector machine, for scikit-learn.
 
     ``fit`` draws from the posterior; every prediction is an average over the draws. Probabilities
@@ -340,6 +341,10 @@ class BMSVMClassifier(Savable, NotebookRepr, ClassifierMixin, BaseEstimator):
 
     def _as_the_kernel_sees(self, X: np.ndarray) -> np.ndarray:
         return X if self.input_mean_ is None else (X - self.input_mean_) / self.input_scale_
+
+    def _in_units(self, rows: np.ndarray) -> np.ndarray:
+        """Rows (n, p) in the units of the data, of what the kernel sees."""
+        return rows if self.input_mean_ is None else rows * self.input_scale_ + self.input_mean_
 
     def _adopt(self, run: Run, asked: int) -> None:
         """Take over finished chains, and look whether they have converged."""

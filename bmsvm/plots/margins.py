@@ -67,7 +67,15 @@ def margins(source: Any, *, ax: Axes | None = None) -> Axes:
         line,
     ]
     words = ["rows of the class", "rows of others", f"hinge, {-offset:.3g}"]
-    ax.legend(handles, words, fontsize="small", loc="best")
+    ax.legend(
+        handles,
+        words,
+        fontsize="small",
+        frameon=False,
+        ncols=3,
+        loc="lower center",
+        bbox_to_anchor=(0.5, 1.0),
+    )
     ax.set(
         xlabel=f"posterior mean of {symbol}",
         ylim=(-0.6, c - 0.4),

@@ -162,7 +162,7 @@ def _draw_rows(
         linewidths=0.8,
         label="support-like",
     )
-    ax.legend(fontsize="small", loc="best")
+    ax.legend(fontsize="small", loc="best", facecolor="white", edgecolor=DARK, labelcolor=DARK)
 
 
 def _plane(
