@@ -57,7 +57,7 @@ docs-pages: $(VENV)/.docs-stamp
 
 doctest: $(VENV)/.test-stamp ## run the examples of the docstrings and of the tutorial
 	$(BIN)/python -m pytest -q -p no:cacheprovider --doctest-modules bmsvm
-	$(BIN)/python -m pytest -q -p no:cacheprovider --doctest-glob='*.md' docs/tutorial.md
+	MPLBACKEND=agg $(BIN)/python -m pytest -q -p no:cacheprovider --doctest-glob='*.md' docs/tutorial.md
 
 clean: ## remove environments, caches and build output
 	rm -rf .venv .venv-* build dist docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis
