@@ -101,7 +101,7 @@ def decision_regions(
     margin = 0.08 * np.where(high > low, high - low, 1.0)
     axes = [np.linspace(a, b, resolution) for a, b in zip(low - margin, high + margin, strict=True)]
     grid = np.stack([each.ravel() for each in np.meshgrid(*axes)], axis=1)
-    chances = BMSVMClassifier.predict_proba(model, _like(X, plane.rows_at(grid)))
+    chances = model.predict_proba(_like(X, plane.rows_at(grid)))
     ax = axes_or_new(ax)
     _draw_regions(ax, axes, chances.reshape(resolution, resolution, -1))
     if y is not None:

@@ -155,7 +155,7 @@ def _mean(samples: dict[str, np.ndarray], name: str) -> str:
     return f"{samples[name].mean():.2f}"
 
 
-def learned(model: BMSVMClassifier, training: Evaluation | None) -> str:
+def learned(model: BMSVMClassifier, training: tuple[np.ndarray, np.ndarray] | None) -> str:
     """Pictures of the posterior and of the training rows."""
     drawn = [
         figure_html(
@@ -185,14 +185,14 @@ def learned(model: BMSVMClassifier, training: Evaluation | None) -> str:
             )
         )
     if training is not None and model.n_features_in_ >= 2:
-        some = _some(len(training.codes))
-        X, y = training.X[some], training.y[some]
+        count = len(training[0])
+        X, y = (each[_some(count)] for each in training)
         drawn.append(
             figure_html(
                 lambda ax: plots.decision_regions(model, X, y, resolution=RESOLUTION, ax=ax),
                 alt="Regions of the classes in a plane, with training rows",
                 caption="Regions of the classes, paler where the predictive entropy is larger; "
-                f"dotted where it is half of the most. {_shown(len(y), len(training.codes))}",
+                f"dotted where it is half of the most. {_shown(len(y), count)}",
                 on_light=True,
             )
         )

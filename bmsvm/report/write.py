@@ -13,7 +13,7 @@ from bmsvm.estimators import BMSVMClassifier
 from bmsvm.estimators.summary import summarise_model
 from bmsvm.persistence.atomic import replacing
 from bmsvm.report import sections
-from bmsvm.report.evaluation import Evaluation, evaluate
+from bmsvm.report.evaluation import evaluate
 from bmsvm.report.page import page
 
 __all__ = ["report_html", "write_report"]
@@ -52,7 +52,11 @@ def report_html(
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="X does not have valid feature names")
         training = _training(model)
-        found = training if X is None else evaluate(model, X, y, rows=rows)
+        found = None
+        if X is not None:
+            found = evaluate(model, X, y, rows=rows)
+        elif training is not None:
+            found = evaluate(model, *training, rows=model._kept, seen=True)
         summary = summarise_model(model)
         return page(
             title or "Report of a Bayesian multicategory SVM",
@@ -68,10 +72,9 @@ def report_html(
         )
 
 
-def _training(model: BMSVMClassifier) -> Evaluation | None:
-    """Evaluate the training rows; None where they are known by their kernel values only."""
+def _training(model: BMSVMClassifier) -> tuple[np.ndarray, np.ndarray] | None:
+    """Return the training rows (n, p) and their labels (n,), or None if they are a Gram matrix."""
     if isinstance(model.kernel_, str) and model.kernel_ == "precomputed":
         return None
     rows = model._in_units(model.training_rows_)
-    labels = model.classes_[np.asarray(model.problem_.labels)[: len(rows)]]
-    return evaluate(model, rows, labels, rows=model._kept, seen=True)
+    return rows, model.classes_[np.asarray(model.problem_.labels)[: len(rows)]]
