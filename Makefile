@@ -16,7 +16,7 @@ endif
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long test-all lint bench clean
+.PHONY: help demo test test-long test-all lint bench docs docs-pages doctest clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /:/' | \
@@ -48,8 +48,19 @@ bench: $(VENV)/.bench-stamp ## measure sweeps, and the samplers against each oth
 	$(BIN)/python benchmarks/cost.py
 	$(BIN)/python benchmarks/mixing.py $(BENCH_ARGS)
 
+docs: ## build the documentation into docs/_build/html, warnings being errors
+	$(MAKE) --no-print-directory docs-pages VENV=$(VENV)-docs
+
+docs-pages: $(VENV)/.docs-stamp
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going -q -b html docs docs/_build/html
+	$(BIN)/python docs/check_links.py docs/_build/html
+
+doctest: $(VENV)/.test-stamp ## run the examples of the docstrings and of the tutorial
+	$(BIN)/python -m pytest -q -p no:cacheprovider --doctest-modules bmsvm
+	MPLBACKEND=agg $(BIN)/python -m pytest -q -p no:cacheprovider --doctest-glob='*.md' docs/tutorial.md
+
 clean: ## remove environments, caches and build output
-	rm -rf .venv .venv-* build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-* build dist docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find bmsvm tests benchmarks notebooks docs -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
 # A stamp is touched last, so a set-up that was cut short is done again.

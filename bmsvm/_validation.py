@@ -17,6 +17,7 @@ __all__ = [
     "check_probability",
     "check_row_weights",
     "check_rows_and_labels",
+    "labels_of_rows",
 ]
 
 
@@ -198,3 +199,10 @@ def check_rows_and_labels(
     if len(classes) < 2:
         raise ValueError(f"y must have at least 2 classes; got one, {classes[0]!r}")
     return rows, classes, indices
+
+
+def labels_of_rows(rows: Any, count: int) -> np.ndarray:
+    """Return the index of rows, if they have one, else 0, 1, ...: shape (count,)."""
+    index = getattr(rows, "index", None)
+    known = index is not None and not callable(index)  # lists have a method of that name
+    return np.asarray(index) if known else np.arange(count)

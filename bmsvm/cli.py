@@ -1,4 +1,4 @@
-"""The command line: ``bmsvm demo``, ``fit``, ``predict`` and ``summary``."""
+"""The command line: ``bmsvm demo``, ``fit``, ``predict``, ``summary`` and ``report``."""
 
 from __future__ import annotations
 
@@ -178,6 +178,42 @@ def _summary(options: argparse.Namespace) -> int:
     return 0
 
 
+def _report(options: argparse.Namespace) -> int:
+    model = load(options.model)
+    if (options.held_out is None) != (options.target is None):
+        raise ValueError("--held-out and --target must be given together")
+    if options.held_out is None:
+        model.report(options.output, title=options.title)
+        return 0
+    table = read_table(options.held_out)
+    labels = _labels_for(model, table, options.target)
+    features = table._replace(  # a model that knows no names takes all other columns
+        columns=[name for name in table.columns if name != options.target],
+        rows=[_without(cells, place_of(table, options.target)) for cells in table.rows],
+    )
+    rows = [f"line {line}" for line in table.lines]
+    held_out = _rows_for(model, features)
+    model.report(options.output, held_out, labels, rows=rows, title=options.title)
+    return 0
+
+
+def _without(cells: list[str], place: int) -> list[str]:
+    return cells[:place] + cells[place + 1 :]
+
+
+def _labels_for(model: BMSVMClassifier, table: Table, target: str) -> np.ndarray:
+    """Return labels as the model has them, of cells as they are written: shape (m,)."""
+    written = {str(name): name for name in model.classes_.tolist()}
+    cells = texts(table, target)
+    for cell, line in zip(cells.tolist(), table.lines, strict=True):
+        if cell not in written:
+            raise TableError(
+                f"{table.path}, line {line}, column {target!r}: {cell[:40]!r} is no class of the "
+                f"model, which has {', '.join(map(repr, list(written)[:12]))}"
+            )
+    return np.array([written[cell] for cell in cells.tolist()], dtype=model.classes_.dtype)
+
+
 # Options -------------------------------------------------------------------------------------
 
 
@@ -224,7 +260,8 @@ def _parser() -> argparse.ArgumentParser:
         ("draws", "num_samples"),
         ("thinning", "thinning"),
     ):
-        fit.add_argument(f"--{name}", type=int, default=defaults[parameter], help=_default)
+        shown = _default if defaults[parameter] is not None else "default: chosen by the model"
+        fit.add_argument(f"--{name}", type=int, default=defaults[parameter], help=shown)
     fit.add_argument("--class-weight", choices=["balanced"], help="weigh the classes")
     fit.add_argument("--no-standardize", action="store_true", help="take the features as they are")
     fit.add_argument("--seed", type=int, default=None, help="for the same draws again")
@@ -241,6 +278,16 @@ def _parser() -> argparse.ArgumentParser:
     summary = commands.add_parser("summary", help="describe a saved model")
     summary.add_argument("model", help="a saved model")
     summary.set_defaults(run=_summary)
+
+    report = commands.add_parser("report", help="write a report of a saved model as HTML")
+    report.add_argument("model", help="a saved model")
+    report.add_argument("-o", "--output", required=True, help="where to write the page")
+    report.add_argument(
+        "--held-out", metavar="DATA", help="CSV file of rows not trained on, to judge the model by"
+    )
+    report.add_argument("--target", help="the column of its labels")
+    report.add_argument("--title", help="heading of the page")
+    report.set_defaults(run=_report)
     return parser
 
 

@@ -1,11 +1,11 @@
 """Models in notebooks: whole, harmless, and readable by day and by night."""
 
 import re
-from html.parser import HTMLParser
 
 import numpy as np
 import pytest
 import sklearn
+from pages import HOSTILE, Page
 from small_models import fit, renamed
 
 from bmsvm import BMSVMClassifier
@@ -13,36 +13,10 @@ from bmsvm.estimators.convergence import Diagnosis
 from bmsvm.estimators.notebook import summary_html
 from bmsvm.estimators.summary import Lengthscale, summarise_model
 
-HOSTILE = ["<script>alert(1)</script>", "' onload='x", "\u202e\ud800</td>&amp;"]
-VOID = {"br", "input", "img", "hr", "meta", "link"}
-
 
 @pytest.fixture(scope="module")
 def fitted():
     return fit()
-
-
-class Page(HTMLParser):
-    """Tags that are closed in order, the attributes they have, and the text between them."""
-
-    def __init__(self, page):
-        super().__init__()
-        self.open, self.tags, self.attributes, self.text = [], [], [], ""
-        self.feed(page)
-        self.close()
-        assert not self.open
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append(tag)
-        self.attributes += [name for name, _ in attrs]
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        self.text += data
 
 
 def test_it_says_what_was_found(fitted):

@@ -146,7 +146,8 @@ def test_diagnostics_of_gradient_moves(reference):
 
 
 def test_extra_fields_and_excluded_sites(reference):
-    assert reference.get_extra_fields() == {}  # the weights are not stored unless asked for
+    # The weights are not stored unless asked for.
+    assert set(reference.get_extra_fields()) == {"accept_prob", "step_size"}
     mcmc = chain()
     samples = drawn(mcmc, extra_fields=("accept_prob", "weights", "step_size", "~z.scores"))
     assert set(samples) == {"noise_variance", "precision", "intercept"}

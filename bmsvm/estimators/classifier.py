@@ -15,9 +15,10 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from bmsvm._validation import check_choice, check_count, check_probability
+from bmsvm._validation import check_choice, check_count, check_probability, labels_of_rows
 from bmsvm.estimators.convergence import diagnose, warn_unless_converged
 from bmsvm.estimators.notebook import NotebookRepr
+from bmsvm.estimators.reporting import Reporting
 from bmsvm.estimators.saving import Savable
 from bmsvm.estimators.weighting import combined_weights
 from bmsvm.inference import uncertainty
@@ -26,7 +27,7 @@ from bmsvm.inference.gibbs import BMSVMGibbs
 from bmsvm.inference.loo import has_leave_one_out, leave_one_out
 from bmsvm.inference.posterior import POINTS, Posterior, posterior_of
 from bmsvm.inference.posterior_predictive import predictive_draws
-from bmsvm.inference.run import PREDICTIVE, Run, run_chains
+from bmsvm.inference.run import WATCHED, Run, run_chains
 from bmsvm.kernels import STATIONARY, KernelFn
 from bmsvm.models.hyperparameters import UNIT_NOISE, Hyperparameters
 from bmsvm.models.likelihoods import exclusion_probabilities
@@ -69,7 +70,7 @@ FINE_POINTS = 64
 """Points at which the noise is integrated where entropies are taken, which see its error."""
 
 
-class BMSVMClassifier(Savable, NotebookRepr, ClassifierMixin, BaseEstimator):
+class BMSVMClassifier(Savable, Reporting, NotebookRepr, ClassifierMixin, BaseEstimator):
     """Bayesian multicategory support vector machine, for scikit-learn.
 
     ``fit`` draws from the posterior; every prediction is an average over the draws. Probabilities
@@ -301,7 +302,7 @@ class BMSVMClassifier(Savable, NotebookRepr, ClassifierMixin, BaseEstimator):
                     num_samples=self.num_samples,
                     num_chains=self.num_chains,
                     thinning=self.thinning,
-                    collect=PREDICTIVE if problem.grid is None else (*PREDICTIVE, "lengthscale"),
+                    collect=_collected(problem),
                     tuned=tuned,
                     progress_bar=self.progress_bar,
                 ),
@@ -378,6 +379,10 @@ class BMSVMClassifier(Savable, NotebookRepr, ClassifierMixin, BaseEstimator):
 
     def _as_the_kernel_sees(self, X: np.ndarray) -> np.ndarray:
         return X if self.input_mean_ is None else (X - self.input_mean_) / self.input_scale_
+
+    def _in_units(self, rows: np.ndarray) -> np.ndarray:
+        """Rows (n, p) in the units of the data, of what the kernel sees."""
+        return rows if self.input_mean_ is None else rows * self.input_scale_ + self.input_mean_
 
     def _adopt(self, run: Run, asked: int) -> None:
         """Take over finished chains, and look whether they have converged."""
@@ -519,7 +524,6 @@ class BMSVMClassifier(Savable, NotebookRepr, ClassifierMixin, BaseEstimator):
             ``f``, ``z`` and ``p`` with dims (chain, draw, row, class), ``y`` with (chain, draw,
             row), named by class and by the index of X if it has one. ArviZ takes it as it is.
         """
-        index = getattr(X, "index", None)
         rows = self._rows(X)
         draws = predictive_draws(
             self._posterior(points=1), rows, self.seed_, progress=self._progress()
@@ -536,7 +540,7 @@ class BMSVMClassifier(Savable, NotebookRepr, ClassifierMixin, BaseEstimator):
             coords={
                 "chain": np.arange(shape[0]),
                 "draw": np.arange(shape[1]),
-                "row": np.arange(len(rows)) if not _is_index(index) else np.asarray(index),
+                "row": labels_of_rows(X, len(rows)),
                 "class": self.classes_,
             },
         )
@@ -646,9 +650,9 @@ class BMSVMClassifier(Savable, NotebookRepr, ClassifierMixin, BaseEstimator):
         )
 
 
-def _is_index(index: Any) -> bool:
-    """Whether something is an index of rows, and not a method of that name."""
-    return index is not None and not callable(index)
+def _collected(problem: Problem) -> tuple[str, ...]:
+    """Sites of the chains to keep."""
+    return WATCHED if problem.grid is None else (*WATCHED, "lengthscale", "lengthscale_accept_prob")
 
 
 def _chosen_lengthscale(run: Run, given: ArrayLike | str) -> ArrayLike:

@@ -9,7 +9,7 @@ import numpy as np
 from numpyro.diagnostics import effective_sample_size, split_gelman_rubin
 from sklearn.exceptions import ConvergenceWarning
 
-__all__ = ["Diagnosis", "diagnose", "warn_unless_converged"]
+__all__ = ["Diagnosis", "advice", "diagnose", "warn_unless_converged"]
 
 LARGEST_R_HAT = 1.05
 SMALLEST_ESS = 100.0
@@ -44,20 +44,15 @@ def diagnose(quantities: dict[str, np.ndarray]) -> dict[str, Diagnosis]:
     return found
 
 
-def warn_unless_converged(
-    diagnoses: dict[str, Diagnosis], *, num_warmup: int, num_samples: int, stacklevel: int = 3
-) -> None:
-    """Name what has mixed worst, and what to do about it, in a ``ConvergenceWarning``."""
+def advice(diagnoses: dict[str, Diagnosis], *, num_warmup: int, num_samples: int) -> str | None:
+    """Name what has mixed worst, and what to do about it; None if there is nothing to mend."""
     if num_samples < FEWEST_DRAWS:
-        warnings.warn(
+        return (
             f"{num_samples} draws of each chain are too few to tell whether the chains have "
-            "converged: set num_samples, or call fit_more, for several hundred",
-            ConvergenceWarning,
-            stacklevel=stacklevel,
+            "converged: set num_samples, or call fit_more, for several hundred"
         )
-        return
     if not diagnoses:
-        return
+        return None
     name, worst = max(diagnoses.items(), key=lambda item: item[1].r_hat)
     least = min(each.ess for each in diagnoses.values())
     remedies = []
@@ -68,11 +63,19 @@ def warn_unless_converged(
         remedies.append(f"fit again with a larger num_warmup (it is {num_warmup})")
     else:
         name, worst = min(diagnoses.items(), key=lambda item: item[1].ess)
-    if remedies:
-        warnings.warn(
-            f"the chains have not converged: {name} has R-hat {worst.r_hat:.2f} (should be below "
-            f"{LARGEST_R_HAT}) and an effective sample size of {worst.ess:.0f} (should be above "
-            f"{SMALLEST_ESS:.0f}). To mend it, {' or '.join(remedies)}",
-            ConvergenceWarning,
-            stacklevel=stacklevel,
-        )
+    if not remedies:
+        return None
+    return (
+        f"the chains have not converged: {name} has R-hat {worst.r_hat:.2f} (should be below "
+        f"{LARGEST_R_HAT}) and an effective sample size of {worst.ess:.0f} (should be above "
+        f"{SMALLEST_ESS:.0f}). To mend it, {' or '.join(remedies)}"
+    )
+
+
+def warn_unless_converged(
+    diagnoses: dict[str, Diagnosis], *, num_warmup: int, num_samples: int, stacklevel: int = 3
+) -> None:
+    """Give the :func:`advice` in a ``ConvergenceWarning``, if there is any."""
+    message = advice(diagnoses, num_warmup=num_warmup, num_samples=num_samples)
+    if message is not None:
+        warnings.warn(message, ConvergenceWarning, stacklevel=stacklevel)

@@ -6,12 +6,12 @@ that it reads in light and in dark; every name that came with the data is escape
 
 from __future__ import annotations
 
-import html
 from typing import Any
 
 import numpy as np
 from sklearn.utils import estimator_html_repr
 
+from bmsvm._html import escaped, named
 from bmsvm.estimators.summary import Lengthscale, Summary, Worst, summarise_model
 
 __all__ = ["NotebookRepr", "summary_html"]
@@ -22,7 +22,6 @@ GOOD, BAD = "#2e9e5b", "#d9534f"
 RULE = "border-bottom:1px solid rgba(128,128,128,.35)"
 CELL = f"style='text-align:left;padding:.15em 1em .15em 0;{RULE}'"
 NUMBER = f"style='text-align:right;padding:.15em 0 .15em 1em;{RULE}'"
-LONGEST_NAME = 80
 
 
 class NotebookRepr:
@@ -55,15 +54,15 @@ def summary_html(summary: Summary, title: str, diagram: str = "") -> str:
     """
     colour = GOOD if summary.converged else BAD
     rows = [
-        ("Model", _text(", ".join(f"{key} {value}" for key, value in summary.model.items()))),
-        ("Data", _text(f"{summary.num_rows} rows, {summary.num_features} features")),
-        ("Chains", _text(summary.sampling)),
+        ("Model", escaped(", ".join(f"{key} {value}" for key, value in summary.model.items()))),
+        ("Data", escaped(f"{summary.num_rows} rows, {summary.num_features} features")),
+        ("Chains", escaped(summary.sampling)),
         ("R-hat", _worst(summary.r_hat, "largest", ".3f")),
         ("Effective sample size", _worst(summary.ess, "smallest", ".0f")),
     ]
     if summary.lengthscale_text is not None:
         picture = _histogram(summary.lengthscale)
-        rows.append(("Lengthscale", _text(summary.lengthscale_text) + picture))
+        rows.append(("Lengthscale", escaped(summary.lengthscale_text) + picture))
     facts = "".join(
         f"<tr><th scope='row' {CELL}>{name}</th><td {CELL}>{value}</td></tr>"
         for name, value in rows
@@ -71,35 +70,22 @@ def summary_html(summary: Summary, title: str, diagram: str = "") -> str:
     folded = f"<details><summary>Settings</summary>{diagram}</details>" if diagram else ""
     return (
         "<div class='bmsvm' style='color:inherit;background:transparent;max-width:60em'>"
-        f"<p style='margin:.3em 0'><strong>{_text(title)}</strong> "
-        f"<span style='color:{colour}'>●</span> {_text(summary.verdict)}</p>"
+        f"<p style='margin:.3em 0'><strong>{escaped(title)}</strong> "
+        f"<span style='color:{colour}'>●</span> {escaped(summary.verdict)}</p>"
         f"<table style='border-collapse:collapse;color:inherit;background:transparent'>{facts}"
         f"</table>{_classes(summary)}{folded}</div>"
     )
 
 
-def _text(value: object) -> str:
-    """Escape anything, cut where it is long, and keep its writing direction to itself."""
-    text = str(value)
-    if len(text) > LONGEST_NAME * 3:
-        text = text[: LONGEST_NAME * 3] + "…"
-    return html.escape(text.encode("utf-8", "replace").decode("utf-8"), quote=True)
-
-
-def _name(value: object) -> str:
-    text = str(value)
-    return f"<bdi>{_text(text if len(text) <= LONGEST_NAME else text[:LONGEST_NAME] + '…')}</bdi>"
-
-
 def _worst(worst: Worst | None, which: str, form: str) -> str:
     if worst is None:
         return "unknown: too few draws"
-    return f"{format(worst.value, form)}, the {which}, of {_name(worst.name)}"
+    return f"{format(worst.value, form)}, the {which}, of {named(worst.name)}"
 
 
 def _classes(summary: Summary) -> str:
     rows = "".join(
-        f"<tr><td {CELL}>{_name(name)}</td><td {NUMBER}>{count}</td>"
+        f"<tr><td {CELL}>{named(name)}</td><td {NUMBER}>{count}</td>"
         f"<td {NUMBER}>{count / summary.num_rows:.1%}</td></tr>"
         for name, count in summary.classes
     )

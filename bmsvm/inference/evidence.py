@@ -373,7 +373,7 @@ def maximize_evidence(
     tuning = num_warmup + num_steps * sweeps
     state = sampler.init(keys, tuning, init_params, (surface.problem(at),), {})
     state = _place(state, state.problem, surface.held(at))
-    program = functools.partial(run._advance, blocks=sampler.blocks, collect=run.PREDICTIVE)
+    program = functools.partial(run._advance, blocks=sampler.blocks, collect=run.WATCHED)
     for done in range(0, num_warmup, run.PIECE):
         count = min(run.PIECE, num_warmup - done)
         state, _ = program(state, jnp.asarray(count), jnp.asarray(1))

@@ -188,6 +188,12 @@ class BMSVMGibbs(MCMCKernel):
         )
 
     @property
+    def default_fields(self) -> tuple[str, ...]:
+        """What ``MCMC`` keeps of every draw: the sites, acceptance and the size of steps."""
+        theta = ("lengthscale_accept_prob",) if self._samples_kernel else ()
+        return (self.sample_field, "accept_prob", "step_size", *theta)
+
+    @property
     def model(self) -> Callable:
         """The NumPyro model of the labels given the scores, which ArviZ reads."""
         return observation_model(self.prepare)

@@ -34,8 +34,11 @@ COLLECTED = ("scores", "noise_variance", "precision", "intercept")
 """Sites that are kept unless something else is asked for."""
 
 PREDICTIVE = ("noise_variance", "precision", "intercept", "weights", "scores")
-"""Sites that a classifier needs. Chains advanced with the same blocks and the same sites share
-one compiled program."""
+"""Sites that a classifier predicts from."""
+
+WATCHED = (*PREDICTIVE, "accept_prob", "step_size", "num_steps")
+"""Those and what the sampler says of each draw. Chains advanced with the same blocks and the same
+sites share one compiled program."""
 
 FIELDS = (
     *COLLECTED,

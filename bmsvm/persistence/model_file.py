@@ -60,11 +60,15 @@ FITTED = (
 """What ``fit`` learns, apart from the chains."""
 
 DIMENSIONS: dict[str, tuple[str, ...]] = {
+    "draws_accept_prob": ("chain", "draw"),
     "draws_intercept": ("chain", "draw", "class"),
     "draws_lengthscale": ("chain", "draw"),
+    "draws_lengthscale_accept_prob": ("chain", "draw"),
     "draws_noise_variance": ("chain", "draw"),
+    "draws_num_steps": ("chain", "draw"),
     "draws_precision": ("chain", "draw"),
     "draws_scores": ("chain", "draw", "row", "class"),
+    "draws_step_size": ("chain", "draw"),
     "draws_weights": ("chain", "draw", "basis", "column"),
     "input_mean": ("feature",),
     "input_scale": ("feature",),

@@ -1,0 +1,238 @@
+"""Regions of the classes, over two features or a projection."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from bmsvm._validation import check_count, check_probability
+from bmsvm.estimators import BMSVMClassifier
+from bmsvm.inference.uncertainty import entropy
+from bmsvm.models.likelihoods import margin_offset
+from bmsvm.plots.inputs import check_model, codes_of
+from bmsvm.plots.style import axes_or_new, class_style, mark_class, text_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["Plane", "decision_regions", "support_share"]
+
+PALEST, STRONGEST = 0.08, 0.62
+"""Share of a class's colour where nothing is known, and where everything is."""
+
+DARK = "#202020"
+"""For what lies on the coloured regions, which are light whatever the style."""
+
+
+class Plane(NamedTuple):
+    """A plane through the space of the features.
+
+    points_of
+        Rows (n, p) to points (n, 2) of the plane.
+    rows_at
+        Points (g, 2) to rows (g, p) that lie in the plane.
+    names
+        Of the two axes.
+    """
+
+    points_of: Callable[[np.ndarray], np.ndarray]
+    rows_at: Callable[[np.ndarray], np.ndarray]
+    names: tuple[str, str]
+
+
+def decision_regions(
+    model: Any,
+    X: Any,
+    y: Any = None,
+    *,
+    features: Sequence | None = None,
+    projection: Any = None,
+    resolution: int = 60,
+    support: float = 0.5,
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw the likeliest class over a plane, paler where the predictive entropy is larger.
+
+    Dotted lines are where the entropy is half of the most that it can be. With labels, rows are
+    drawn by the marker of their class, and support-like ones are ringed: those whose function for
+    some other class is beyond the hinge, f_j > -1/(c - 1), in at least ``support`` of the draws.
+    Rows are drawn at their projections; the regions are those of the plane itself.
+
+    Parameters
+    ----------
+    model
+        A fitted classifier.
+    X, y
+        Rows (n, p) in the units of the data, and their labels (n,), if they are to be drawn.
+    features
+        Two features, by name or place; the others are held at their medians over X.
+    projection
+        ``"pca"``, the first two principal components of the standardised rows; or something with
+        ``transform`` and ``inverse_transform`` between rows (n, p) and points (n, 2). Default:
+        the two features if there are two, else ``"pca"``.
+    resolution
+        Number of points along each axis.
+    support
+        Share of the draws from which on a row is support-like.
+    ax
+        Axes to draw on; new ones if None.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        With an image of the regions, the lines, and a collection of points for each class.
+    """
+    model = check_model(model)
+    check_count("resolution", resolution, smallest=2)
+    check_probability("support", support)
+    if isinstance(model.kernel_, str) and model.kernel_ == "precomputed":
+        raise ValueError(
+            "decision_regions needs a model of features; its kernel is precomputed, and there are "
+            "no rows between the rows"
+        )
+    rows = np.asarray(X, np.float64)
+    if rows.ndim != 2 or rows.shape[1] != model.n_features_in_:
+        raise ValueError(f"X must have shape (n, {model.n_features_in_}); got {rows.shape}")
+    plane = _plane(model, rows, features, projection)
+    points = plane.points_of(rows)
+    low, high = points.min(0), points.max(0)
+    margin = 0.08 * np.where(high > low, high - low, 1.0)
+    axes = [np.linspace(a, b, resolution) for a, b in zip(low - margin, high + margin, strict=True)]
+    grid = np.stack([each.ravel() for each in np.meshgrid(*axes)], axis=1)
+    chances = model.predict_proba(_like(X, plane.rows_at(grid)))
+    ax = axes_or_new(ax)
+    _draw_regions(ax, axes, chances.reshape(resolution, resolution, -1))
+    if y is not None:
+        _draw_rows(ax, model, X, points, y, support)
+    ax.set(xlabel=plane.names[0], ylabel=plane.names[1])
+    return ax
+
+
+def support_share(model: BMSVMClassifier, X: Any, codes: np.ndarray) -> np.ndarray:
+    """Share of the draws in which some other class's function is beyond the hinge, shape (n,)."""
+    posterior = model._posterior(points=1)
+    edge = -margin_offset(posterior.n_classes)
+    shares = []
+    for part in posterior.evaluate(model._rows(X), probabilities=False):
+        beyond = part.functions > edge  # (m, c, s)
+        beyond[np.arange(len(beyond)), codes[part.rows]] = False
+        shares.append(beyond.any(axis=1).mean(axis=-1))
+    return np.concatenate(shares)
+
+
+def _draw_regions(ax: Axes, axes: list[np.ndarray], chances: np.ndarray) -> None:
+    """Draw probabilities (g, g, c), rows of the picture first."""
+    from matplotlib.colors import to_rgb
+
+    c = chances.shape[-1]
+    doubt = entropy(chances) / np.log(c)
+    colours = np.array([to_rgb(class_style(j).colour) for j in range(c)])
+    strength = (PALEST + (STRONGEST - PALEST) * (1 - doubt))[..., None]
+    picture = 1 - strength * (1 - colours[chances.argmax(-1)])
+    extent = (axes[0][0], axes[0][-1], axes[1][0], axes[1][-1])
+    ax.imshow(picture, origin="lower", extent=extent, aspect="auto", interpolation="bilinear")
+    for j in range(c):
+        lead = chances[..., j] - np.delete(chances, j, axis=-1).max(-1)
+        if lead.min() < 0 < lead.max():
+            ax.contour(*axes, lead, levels=[0], colors=DARK, linewidths=1.0)
+    if doubt.min() < 0.5 < doubt.max():
+        ax.contour(*axes, doubt, levels=[0.5], colors=DARK, linewidths=0.8, linestyles=":")
+
+
+def _draw_rows(
+    ax: Axes, model: BMSVMClassifier, X: Any, points: np.ndarray, y: Any, support: float
+) -> None:
+    codes = codes_of(y, model.classes_)
+    if len(codes) != len(points):
+        raise ValueError(
+            f"X and y must have the same number of rows; got {len(points)}, {len(codes)}"
+        )
+    for number, name in enumerate(model.classes_):
+        mark_class(ax, points[codes == number], number, name, edge=DARK)
+    ringed = support_share(model, X, codes) >= support
+    ax.scatter(
+        points[ringed, 0],
+        points[ringed, 1],
+        s=60,
+        marker="o",
+        facecolors="none",
+        edgecolors=DARK,
+        linewidths=0.8,
+        label="support-like",
+    )
+    ax.legend(fontsize="small", loc="best", facecolor="white", edgecolor=DARK, labelcolor=DARK)
+
+
+def _plane(
+    model: BMSVMClassifier, rows: np.ndarray, features: Sequence | None, projection: Any
+) -> Plane:
+    p = rows.shape[1]
+    if features is not None and projection is not None:
+        raise ValueError("features and projection exclude each other; give one of them")
+    if p < 2:
+        raise ValueError("decision_regions needs at least two features; the model has one")
+    if features is None and projection is None:
+        features, projection = ((0, 1), None) if p == 2 else (None, "pca")
+    if features is not None:
+        return _two_features(model, rows, features)
+    if isinstance(projection, str) and projection == "pca":
+        return _principal(model, rows)
+    if not (hasattr(projection, "transform") and hasattr(projection, "inverse_transform")):
+        raise ValueError(
+            f'projection must be "pca" or have transform and inverse_transform; got {projection!r}'
+        )
+    points = np.asarray(projection.transform(rows))
+    if points.shape != (len(rows), 2):
+        raise ValueError(f"projection must give points (n, 2); got {points.shape}")
+    return Plane(
+        lambda rows: np.asarray(projection.transform(rows)),
+        lambda points: np.asarray(projection.inverse_transform(points)),
+        ("first coordinate", "second coordinate"),
+    )
+
+
+def _two_features(model: BMSVMClassifier, rows: np.ndarray, features: Sequence) -> Plane:
+    names = list(getattr(model, "feature_names_in_", range(model.n_features_in_)))
+    places = []
+    for feature in features:
+        known = feature in names
+        if not known and not (isinstance(feature, int | np.integer) and 0 <= feature < len(names)):
+            raise ValueError(
+                f"features must be two of {names[:12]}, or their places; got {feature!r}"
+            )
+        places.append(names.index(feature) if known else int(feature))
+    if len(places) != 2 or places[0] == places[1]:
+        raise ValueError(f"features must be two different features; got {list(features)!r}")
+    middle = np.median(rows, axis=0)
+
+    def rows_at(points: np.ndarray) -> np.ndarray:
+        filled = np.tile(middle, (len(points), 1))
+        filled[:, places] = points
+        return filled
+
+    first, second = (
+        text_of(names[i]) if isinstance(names[i], str) else f"feature {names[i]}" for i in places
+    )
+    return Plane(lambda rows: rows[:, places], rows_at, (first, second))
+
+
+def _principal(model: BMSVMClassifier, rows: np.ndarray) -> Plane:
+    """Return the first two principal components of the rows as the kernel sees them."""
+    scale = np.ones(rows.shape[1]) if model.input_scale_ is None else model.input_scale_
+    centre = rows.mean(0)
+    _, _, axes = np.linalg.svd((rows - centre) / scale, full_matrices=False)
+    if len(axes) < 2:
+        raise ValueError(f'projection="pca" needs at least two rows in X; got {len(rows)}')
+    axes = axes[:2] * np.sign(axes[:2][np.arange(2), abs(axes[:2]).argmax(1)])[:, None]
+    return Plane(
+        lambda rows: (rows - centre) / scale @ axes.T,
+        lambda points: points @ axes * scale + centre,
+        ("first principal component", "second principal component"),
+    )
+
+
+def _like(X: Any, rows: np.ndarray) -> Any:
+    """Rows (g, p) under the column names of X, if it has any."""
+    return type(X)(rows, columns=X.columns) if hasattr(X, "columns") else rows

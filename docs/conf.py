@@ -1,0 +1,43 @@
+"""Settings of the documentation: ``make docs`` builds it, warnings being errors."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent / "_ext"))
+
+import bmsvm
+
+project = "bmsvm"
+author = "bmsvm developers"
+copyright = "bmsvm developers"
+version = release = bmsvm.__version__
+
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx.ext.viewcode",
+    "mathml",
+    "repository_links",
+]
+exclude_patterns = ["_build", "README.md"]
+myst_enable_extensions = ["deflist", "dollarmath"]
+myst_heading_anchors = 3
+
+viewcode_follow_imported_members = False
+autodoc_member_order = "bysource"
+autodoc_typehints = "signature"
+autodoc_typehints_format = "short"
+autodoc_use_type_comments = False
+python_use_unqualified_type_names = True
+python_maximum_signature_line_length = 88
+napoleon_google_docstring = False
+napoleon_use_rtype = False
+
+html_theme = "furo"
+html_title = f"bmsvm {release}"
+html_static_path = ["_static"]
+html_css_files = ["bmsvm.css"]
+html_math_renderer = "mathml"
+html_copy_source = False
+html_show_sphinx = False

@@ -1,0 +1,53 @@
+"""Draw the pictures of the tutorial: ``python docs/gallery.py``, which takes some minutes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+from bmsvm import BMSVMClassifier, datasets, plots
+
+TARGET = Path(__file__).parent / "images" / "plots.png"
+
+
+def draw(target: Path = TARGET) -> None:
+    """Fit every second wine, and draw what that model knows and how it predicts the others."""
+    X, y = datasets.load_wine(return_X_y=True)
+    X, y, X_new, y_new = X[::2], y[::2], X[1::2], y[1::2]
+    options = {"grid": np.geomspace(0.7, 40, 7)}
+    model = BMSVMClassifier(lengthscale="cv", lengthscale_options=options, random_state=0)
+    model.fit(X, y)
+    chances = model.predict_proba(X_new)
+    figure, axes = plt.subplots(3, 3, figsize=(15, 12.5), layout="constrained")
+    for ax, plot, title in zip(
+        axes.flat,
+        (
+            lambda ax: plots.decision_regions(model, X, y, ax=ax),
+            lambda ax: plots.margins(model, ax=ax),
+            lambda ax: plots.ternary(chances, y_new, ax=ax),
+            lambda ax: plots.reliability(chances, y_new, ax=ax),
+            lambda ax: plots.confusion(model, X_new, y_new, ax=ax),
+            lambda ax: plots.rejection(chances, y_new, ax=ax),
+            lambda ax: plots.lengthscale(model, ax=ax),
+            lambda ax: plots.regularization(model, ax=ax),
+            lambda ax: plots.trace(model, ax=ax),
+        ),
+        (
+            *("decision_regions", "margins", "ternary", "reliability", "confusion", "rejection"),
+            *("lengthscale", "regularization", "trace"),
+        ),
+        strict=True,
+    ):
+        plot(ax)
+        ax.set_title(title, family="monospace", pad=28 if title == "margins" else 8)
+    figure.savefig(target, dpi=75)
+
+
+if __name__ == "__main__":
+    draw()

@@ -1,0 +1,75 @@
+"""Pages of the repository: links that lead somewhere, pictures and lists that are up to date."""
+
+import importlib.util
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import bmsvm
+
+ROOT = Path(__file__).parents[1]
+PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+PAGES = [page for page in PAGES if "_build" not in page.parts]
+
+
+def anchors(text):
+    """Return the places that headings make, as GitHub and MyST name them."""
+    headings = re.findall(r"^#+ (.+)$", re.sub(r"```.*?```", "", text, flags=re.S), flags=re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page):
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.S)
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if "://" in target:
+            continue
+        path, _, place = target.partition("#")
+        found = (page.parent / path).resolve() if path else page
+        assert found.exists(), f"{target} in {page.name}"
+        if place:
+            assert place in anchors(found.read_text(encoding="utf-8")), f"{target} in {page.name}"
+
+
+def load(path):
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_plate_diagram_is_what_its_script_draws():
+    plate = load(ROOT / "docs" / "plate.py")
+    assert plate.TARGET.read_text(encoding="utf-8") == plate.svg()
+
+
+def test_the_link_checker_sees_what_is_broken(tmp_path):
+    broken_links = load(ROOT / "docs" / "check_links.py").broken_links
+    assert broken_links(tmp_path) == [f"{tmp_path}: no pages"]
+    (tmp_path / "a.html").write_text(
+        '<p id="here"><a href="b.html#there">x</a><a href="#here">y</a>'
+    )
+    assert broken_links(tmp_path) == ["a.html: b.html#there does not exist"]
+    (tmp_path / "b.html").write_text('<a href="https://example.org">z</a>')
+    assert broken_links(tmp_path) == ["a.html: b.html#there: no such place in the page"]
+    (tmp_path / "b.html").write_text(
+        '<p id="there"><script src="https://example.org/x.js"></script>'
+    )
+    assert broken_links(tmp_path) == ["b.html: https://example.org/x.js is loaded from elsewhere"]
+    (tmp_path / "b.html").write_text('<p id="there">')
+    assert broken_links(tmp_path) == []
+
+
+def test_every_public_name_is_in_the_reference():
+    pages = "".join(page.read_text() for page in (ROOT / "docs" / "api").glob("*.md"))
+    for name in bmsvm.__all__:
+        assert f"bmsvm.{name}" in pages, name
+
+
+def test_the_documentation_can_be_built_from_its_extra():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = " ".join(extras["optional-dependencies"]["docs"])
+    for package in ("sphinx", "myst-parser", "furo", "latex2mathml"):
+        assert package in wanted
