@@ -2,6 +2,7 @@
 
 from bmsvm.estimators import BMSVMClassifier
 from bmsvm.inference import BMSVMGibbs, cross_validate, maximize_evidence, run_chains
+from bmsvm.machines import AltMSVM, MSVMClassifier, OneVsRestSVC
 from bmsvm.models import PAPER, Hyperparameters, Problem, prepare
 from bmsvm.persistence import load
 
@@ -9,9 +10,12 @@ __version__ = "0.1.0.dev0"
 
 __all__ = [
     "PAPER",
+    "AltMSVM",
     "BMSVMClassifier",
     "BMSVMGibbs",
     "Hyperparameters",
+    "MSVMClassifier",
+    "OneVsRestSVC",
     "Problem",
     "cross_validate",
     "load",

@@ -63,7 +63,7 @@ class MachineProblem:
         return np.einsum("ijk,ik->ij", self.directions, scores) + self.loss.offset
 
     def gathered(self, dual: np.ndarray) -> np.ndarray:
-        """A, shape (n, c), of alpha, shape (n, c)."""
+        """Gather alpha, shape (n, c), along the directions: A, shape (n, c)."""
         return np.einsum("ij,ijk->ik", dual, self.directions)
 
     def expansion(self, gathered: np.ndarray) -> np.ndarray:

@@ -22,8 +22,8 @@ NEARLY = 0.995
 """Share of the way to the boundary that a step may go."""
 
 NUDGE = 1e-15
-"""Added to the diagonal, relative to the largest entry of Q, where there is no Cholesky factor; then ten
-times as much, and so on."""
+"""Added to the diagonal, relative to the largest entry of Q, where there is no Cholesky factor;
+then ten times as much, and so on."""
 
 NUDGES = 6
 
@@ -65,14 +65,14 @@ class BoxSolution(NamedTuple):
         Of the equalities, shape (k,).
     steps
         Steps taken.
-    solved
-        Whether the duality gap and the equalities are as good as was asked for.
+    gap
+        Duality gap; infinite where the equalities could not be met.
     """
 
     point: np.ndarray
     multipliers: np.ndarray
     steps: int
-    solved: bool
+    gap: float
 
 
 class _Iterate(NamedTuple):
@@ -134,7 +134,7 @@ def _moved(at: _Iterate, change: _Iterate, step: float, upper: np.ndarray) -> _I
     return _Iterate(*parts)
 
 
-def solve_box(program: BoxProgram, *, tol: float, aim: float) -> BoxSolution:
+def solve_box(program: BoxProgram, *, tol: float) -> BoxSolution:
     """Minimise ``1/2 x'Qx - p'x`` over ``0 <= x <= u`` with ``E'x = e``.
 
     Parameters
@@ -142,14 +142,17 @@ def solve_box(program: BoxProgram, *, tol: float, aim: float) -> BoxSolution:
     program
         The programme.
     tol
-        Duality gap that counts as solved.
-    aim
-        Duality gap, below ``tol``, at which to stop; sooner where rounding errors win.
+        Duality gap at which to stop; sooner where rounding errors win.
+
+    Returns
+    -------
+    BoxSolution
+        The point of smallest gap among those that met the equalities.
     """
     quadratic, linear, upper, equalities, targets = program
     at = best = _first(program)
-    least, since, step = np.inf, 0, 0
-    for step in range(MOST_STEPS):
+    least, since, steps = np.inf, 0, 0
+    while steps < MOST_STEPS:
         slope = linear - quadratic @ at.point + equalities @ at.multipliers
         residual = equalities.T @ at.point - targets
         gap = float(upper @ np.maximum(slope, 0) - at.point @ slope)
@@ -157,7 +160,7 @@ def solve_box(program: BoxProgram, *, tol: float, aim: float) -> BoxSolution:
         since = 0 if not closed or gap < least / 2 else since + 1
         if closed and gap < least:
             best, least = at, gap
-        if least <= aim or since > STALLED:
+        if least <= tol or since > STALLED:
             break
         factor = _factor(quadratic, at.lower_price / at.point + at.upper_price / at.room)
         if factor is None:
@@ -168,7 +171,8 @@ def solve_box(program: BoxProgram, *, tol: float, aim: float) -> BoxSolution:
             break
         length = min(_longest(value, move) for value, move in zip(at[:4], change[:4], strict=True))
         at = _moved(at, change, length, upper)
-    return BoxSolution(best.point, best.multipliers, step, least <= tol)
+        steps += 1
+    return BoxSolution(best.point, best.multipliers, steps, least)
 
 
 def _direction(
@@ -202,7 +206,7 @@ def _direction(
         now = at.complementarity()
         then = (point + primal * ahead.point) @ (lower_price + dual * ahead.lower_price)
         then += (room + primal * ahead.room) @ (upper_price + dual * ahead.upper_price)
-        centre = now / (2 * len(point)) * min(1.0, (then / now) ** 3)
+        centre = now / (2 * len(point)) * min(1.0, float(then / now) ** 3)
         found = towards(
             low + centre - ahead.point * ahead.lower_price,
             high + centre - ahead.room * ahead.upper_price,

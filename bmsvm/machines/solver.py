@@ -9,17 +9,15 @@ round. A large one starts from the solution for every other row.
 
 from __future__ import annotations
 
-import warnings
 from typing import NamedTuple
 
 import numpy as np
-from sklearn.exceptions import ConvergenceWarning
 
 from bmsvm.machines.dual import MachineProblem
 from bmsvm.machines.interior_point import BoxProgram, BoxSolution, solve_box
 from bmsvm.models.couplings import contrast
 
-__all__ = ["Solution", "solve", "warn_unless_exact"]
+__all__ = ["Solution", "certified", "solve"]
 
 WHOLE = 1200
 """Dual variables up to which a problem without a start is solved as it is."""
@@ -66,17 +64,6 @@ class Solution(NamedTuple):
     gap: float
     rounds: int = 0
     steps: int = 0
-
-
-def warn_unless_exact(gap: float, tol: float) -> None:
-    """Warn where a gap is larger than was asked for."""
-    if not gap <= tol:
-        warnings.warn(
-            f"the duality gap is {gap:.2g}, more than tol={tol:g}: rounding errors leave no more; "
-            "a larger gamma, a shorter lengthscale or a larger tol helps",
-            ConvergenceWarning,
-            stacklevel=3,
-        )
 
 
 def _program(
@@ -151,63 +138,71 @@ def solve(
     Solution
         Its ``gap`` is at most ``tol``, unless rounding errors forbid.
     """
-    upper = problem.upper
-    everything = upper > 0
+    everything = problem.upper > 0
     if start is None and problem.n_pairs > WHOLE:
         start = _scores_from_half(problem, tol)
     if start is None:
-        dual, working = np.zeros_like(upper), everything
+        dual, working = np.zeros(everything.shape), everything
     else:
         dual, working = _guess(problem, start)
     best: Solution | None = None
-    polished = False
-    steps = 0
-    for round_ in range(1, MOST_ROUNDS + 1):
+    rounds = steps = 0
+    while rounds < MOST_ROUNDS:
+        rounds += 1
         program, basis = _program(problem, dual, working)
-        found = solve_box(program, tol=tol / 2, aim=tol / FINER)
+        found = solve_box(program, tol=tol / FINER)
         steps += found.steps
-        whole = bool(np.all(working == everything))
-        if not found.solved and not whole:
-            wider = min(2 * int(working.sum()), problem.n_pairs)
-            distance = np.where(everything, np.abs(problem.margins(_scores(best, start))), np.inf)
-            working = working | _closest(distance, wider)
-            continue
+        if np.isinf(found.gap) and start is not None and np.any(working != everything):
+            working = _wider(problem, working, start if best is None else best.scores)
+            continue  # the variables that were held leave no room for the intercept
         intercept = basis @ found.multipliers
+        exact = certified(problem, _replaced(dual, working, found.point), intercept)
         on_bounds = _on_bounds(program, found)
-        snapped = _replaced(dual, working, on_bounds)
-        candidate = _evaluated(problem, snapped, intercept)
-        if candidate.gap > tol:
-            exact = _evaluated(problem, _replaced(dual, working, found.point), intercept)
-            between = _replaced(np.zeros(upper.shape, bool), working, on_bounds == found.point)
-            if exact.gap <= tol and not polished:
-                best, polished = exact, True
-                dual, working = snapped, between
-                continue
-            candidate = min(candidate, exact, key=lambda each: each.gap)
-        if best is None or candidate.gap < best.gap or candidate.gap <= tol:
+        moved = _replaced(dual, working, on_bounds)
+        snapped = certified(problem, moved, intercept)
+        candidate = snapped if snapped.gap <= tol else exact
+        between = _replaced(np.zeros_like(working), working, on_bounds == found.point)
+        if exact.gap <= tol < snapped.gap and np.any(between):
+            polished, more = _polished(problem, moved, between, tol)
+            candidate, steps = polished if polished.gap <= tol else exact, steps + more
+        if best is None or candidate.gap < best.gap:
             best = candidate
-        if candidate.gap <= tol or whole or polished:
+        if best.gap <= tol:
             break
-        dual = candidate.dual
-        margins = problem.margins(candidate.scores)
-        shares = upper * np.maximum(margins, 0) - candidate.dual * margins
-        shares[working] = 0.0
-        most = max(LEAST * problem.loss.n_classes, int(working.sum()) // 2)
-        joining = shares > 0.1 * tol / problem.n_pairs
+        joining = _violators(problem, best, working, tol)
         if not np.any(joining):
-            working = everything
-        elif np.sum(joining) > most:
-            joining = _closest(-shares, most)
-        working = working | joining
+            break
+        dual, working = moved, working | joining
     assert best is not None
-    return best._replace(rounds=round_, steps=steps)
+    return best._replace(rounds=rounds, steps=steps)
 
 
-def _scores(best: Solution | None, start: np.ndarray | None) -> np.ndarray:
-    if best is not None:
-        return best.scores
-    assert start is not None
-    return start
+def _polished(
+    problem: MachineProblem, dual: np.ndarray, between: np.ndarray, tol: float
+) -> tuple[Solution, int]:
+    """Solve once more for the variables between their bounds, the others held on them."""
+    program, basis = _program(problem, dual, between)
+    found = solve_box(program, tol=tol / FINER)
+    moved = _replaced(dual, between, found.point)
+    return certified(problem, moved, basis @ found.multipliers), found.steps
+
+
+def _wider(problem: MachineProblem, working: np.ndarray, scores: np.ndarray) -> np.ndarray:
+    """Twice the working set, by the variables whose margins are closest to zero."""
+    distance = np.where(problem.upper > 0, np.abs(problem.margins(scores)), np.inf)
+    return working | _closest(distance, min(2 * int(working.sum()), problem.n_pairs))
+
+
+def _violators(
+    problem: MachineProblem, found: Solution, working: np.ndarray, tol: float
+) -> np.ndarray:
+    """Mask of the variables outside the working set that have the largest shares in the gap."""
+    margins = problem.margins(found.scores)
+    shares = problem.upper * np.maximum(margins, 0) - found.dual * margins
+    shares[working] = 0.0
+    joining = shares > 0.1 * tol / problem.n_pairs
+    most = max(LEAST * problem.loss.n_classes, int(working.sum()) // 2)
+    return _closest(-shares, most) if np.sum(joining) > most else joining
 
 
 def _on_bounds(program: BoxProgram, found: BoxSolution) -> np.ndarray:
@@ -228,8 +223,18 @@ def _replaced(values: np.ndarray, where: np.ndarray, new: np.ndarray) -> np.ndar
     return copy
 
 
-def _evaluated(problem: MachineProblem, dual: np.ndarray, intercept: np.ndarray) -> Solution:
-    """Functions of dual variables, made feasible, and their certificate."""
+def certified(problem: MachineProblem, dual: np.ndarray, intercept: np.ndarray) -> Solution:
+    """Return the functions of dual variables, and the duality gap that certifies them.
+
+    Parameters
+    ----------
+    problem
+        What is to be solved.
+    dual
+        alpha, shape (n, c), within its bounds; made to sum to zero where the intercept is free.
+    intercept
+        w0, shape (c,), where it is free.
+    """
     dual = problem.balanced(dual)
     gathered = problem.gathered(dual)
     expansion = problem.expansion(gathered)
