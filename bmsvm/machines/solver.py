@@ -25,13 +25,25 @@ WHOLE = 1200
 SPARE = 1.25
 """Size of the first working set, relative to the variables that the start has between bounds."""
 
+SPARE_OF_HALF = 2.0
+"""The same where the start has seen every other row."""
+
 LEAST = 20
 """Size that a working set has at least, for each class."""
 
-MOST_ROUNDS = 60
+MOST_ROUNDS = 100
 
 FINER = 100
 """How much smaller the gap of a working set is to be than that of the problem."""
+
+ROUGH = 1e-7
+"""Gap of the first working set, for each variable of the problem, where the start is rough."""
+
+MAY_LEAVE = 8
+"""Rounds in which variables may leave the working set; later it only grows, and so must end."""
+
+DECIDED = 0.05
+"""A variable whose margin is this part of the offset from zero may leave a large working set."""
 
 BINDING = 1e-3
 """A variable is on its bound where its distance is this small a part of its slope."""
@@ -98,13 +110,15 @@ def _closest(distance: np.ndarray, size: int) -> np.ndarray:
     return mask
 
 
-def _guess(problem: MachineProblem, scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _guess(
+    problem: MachineProblem, scores: np.ndarray, spare: float
+) -> tuple[np.ndarray, np.ndarray]:
     """Dual variables at the bounds that scores (n, c) suggest, and the first working set."""
     upper = problem.upper
     margins = problem.margins(scores)
     distance = np.where(upper > 0, np.abs(margins), np.inf)
     between = int(np.sum(distance < 1e-4))
-    size = int(SPARE * between) + LEAST * problem.loss.n_classes
+    size = int(spare * between) + LEAST * problem.loss.n_classes
     size = min(size, problem.n_pairs)
     return np.where(margins > 0, upper, 0.0), _closest(distance, size)
 
@@ -139,18 +153,20 @@ def solve(
         Its ``gap`` is at most ``tol``, unless rounding errors forbid.
     """
     everything = problem.upper > 0
+    spare, precision = SPARE, tol / FINER
     if start is None and problem.n_pairs > WHOLE:
-        start = _scores_from_half(problem, tol)
+        start, spare = _scores_from_half(problem, tol), SPARE_OF_HALF
+        precision = max(precision, ROUGH * problem.n_pairs)
     if start is None:
         dual, working = np.zeros(everything.shape), everything
     else:
-        dual, working = _guess(problem, start)
+        dual, working = _guess(problem, start, spare)
     best: Solution | None = None
     rounds = steps = 0
     while rounds < MOST_ROUNDS:
         rounds += 1
         program, basis = _program(problem, dual, working)
-        found = solve_box(program, tol=tol / FINER)
+        found = solve_box(program, tol=precision)
         steps += found.steps
         if np.isinf(found.gap) and start is not None and np.any(working != everything):
             working = _wider(problem, working, start if best is None else best.scores)
@@ -169,9 +185,12 @@ def solve(
             best = candidate
         if best.gap <= tol:
             break
-        joining = _violators(problem, best, working, tol)
-        if not np.any(joining):
+        joining = _violators(problem, candidate, working, tol)
+        if not np.any(joining) and precision <= tol / FINER:
             break
+        precision = max(tol / FINER, min(precision, candidate.gap) / FINER)
+        if rounds <= MAY_LEAVE:
+            working = between | _undecided(problem, candidate, working)
         dual, working = moved, working | joining
     assert best is not None
     return best._replace(rounds=rounds, steps=steps)
@@ -191,6 +210,13 @@ def _wider(problem: MachineProblem, working: np.ndarray, scores: np.ndarray) -> 
     """Twice the working set, by the variables whose margins are closest to zero."""
     distance = np.where(problem.upper > 0, np.abs(problem.margins(scores)), np.inf)
     return working | _closest(distance, min(2 * int(working.sum()), problem.n_pairs))
+
+
+def _undecided(problem: MachineProblem, found: Solution, working: np.ndarray) -> np.ndarray:
+    """Mask of the working set without those that are clearly on a bound, if it is large."""
+    if np.sum(working) <= WHOLE // 2:
+        return working
+    return working & (np.abs(problem.margins(found.scores)) < DECIDED * problem.loss.offset)
 
 
 def _violators(
