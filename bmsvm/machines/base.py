@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 import scipy.linalg
@@ -17,12 +17,12 @@ from sklearn.utils.validation import check_is_fitted
 from bmsvm import kernels
 from bmsvm._validation import check_positive
 from bmsvm.estimators.inputs import KernelInputs, check_flag
-from bmsvm.inference.cross_validation import default_grid, make_folds
+from bmsvm.inference.cross_validation import Fold, default_grid, make_folds
 from bmsvm.kernels import STATIONARY, KernelFn
 from bmsvm.machines.dual import MachineProblem
 from bmsvm.machines.losses import Loss
 from bmsvm.machines.solver import solve
-from bmsvm.machines.tuning import CRITERIA, Fit, GramMachine, tune
+from bmsvm.machines.tuning import Fit, GramMachine, tune
 
 __all__ = ["CertifiedMachine", "KernelMachine"]
 
@@ -35,9 +35,6 @@ BLOCK = 4096
 
 class KernelMachine(KernelInputs, ClassifierMixin, BaseEstimator):
     """Base of the machines. A subclass says which by ``_machine``."""
-
-    criteria: ClassVar[tuple[str, ...]] = ("cv",)
-    """Ways to set gamma and the lengthscale."""
 
     def __init__(
         self,
@@ -77,10 +74,8 @@ class KernelMachine(KernelInputs, ClassifierMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n, p)
-            Rows; or their Gram matrix (n, n) with ``kernel="precomputed"``.
-        y : array-like of shape (n,)
-            Labels.
+        X, y : array-like of shapes (n, p) and (n,)
+            Rows, or their Gram matrix (n, n) with ``kernel="precomputed"``; and labels.
         sample_weight : array-like of shape (n,), optional
             Weights of the rows: a row of weight 2 is a row given twice.
         """
@@ -94,7 +89,7 @@ class KernelMachine(KernelInputs, ClassifierMixin, BaseEstimator):
         gram_at = self._gram_at(rows)
         self.tuning_ = None
         self.gamma_, self.lengthscale_ = float(gammas[0]), _plain(lengthscales[0])
-        if self._criterion() is not None:
+        if _by_folds(self.gamma) or _by_folds(self.lengthscale):
             self.tuning_ = tune(
                 machine,
                 gram_at,
@@ -120,47 +115,35 @@ class KernelMachine(KernelInputs, ClassifierMixin, BaseEstimator):
                 "intercept_precision must be a finite number, 0 for an intercept without a prior; "
                 f"got {self.intercept_precision!r}"
             )
-        ways = ", ".join(f'"{way}"' for way in self.criteria)
         if isinstance(self.gamma, str):
-            if self.gamma not in self.criteria:
-                raise ValueError(f"gamma must be a positive number or {ways}; got {self.gamma!r}")
+            if self.gamma != "cv":
+                raise ValueError(f'gamma must be a positive number or "cv"; got {self.gamma!r}')
         else:
             check_positive("gamma", self.gamma)
-        if isinstance(self.lengthscale, str) and self.lengthscale != "scale":
-            if self.lengthscale not in self.criteria:
+        if isinstance(self.lengthscale, str):
+            if self.lengthscale not in ("scale", "cv"):
                 raise ValueError(
                     "lengthscale must be a positive number, one per feature, "
-                    f'"scale" or {ways}; got {self.lengthscale!r}'
+                    f'"scale" or "cv"; got {self.lengthscale!r}'
                 )
-            if not self._has_lengthscale():
+            if self.lengthscale == "cv" and not self._has_lengthscale():
                 raise ValueError(
-                    f"lengthscale={self.lengthscale!r} needs a kernel that has one: kernel must be "
+                    f'lengthscale="cv" needs a kernel that has one: kernel must be '
                     f"one of {', '.join(map(repr, STATIONARY))}; got {self.kernel!r}"
-                )
-            if isinstance(self.gamma, str) and self.gamma != self.lengthscale:
-                raise ValueError(
-                    "gamma and lengthscale must be set in the same way; got "
-                    f"gamma={self.gamma!r} and lengthscale={self.lengthscale!r}"
                 )
         for name in ("gamma", "lengthscale"):
             grid, value = getattr(self, f"{name}_grid"), getattr(self, name)
-            if grid is not None and not (isinstance(value, str) and value in CRITERIA):
+            if grid is None:
+                continue
+            if not _by_folds(value):
                 raise ValueError(
-                    f"{name}_grid is for {name}={' or '.join(ways.split(', '))}; got {name}_grid="
-                    f"{grid!r} with {name}={value!r}"
+                    f'{name}_grid is for {name}="cv"; got {name}_grid={grid!r} with '
+                    f"{name}={value!r}"
                 )
-            if grid is not None:
-                _check_values(f"{name}_grid", grid)
+            _check_values(f"{name}_grid", grid)
 
     def _has_lengthscale(self) -> bool:
         return isinstance(self.kernel, str) and self.kernel in STATIONARY
-
-    def _criterion(self) -> str | None:
-        """How gamma and the lengthscale are set: ``"cv"``, ``"gacv"``, or None."""
-        for value in (self.gamma, self.lengthscale):
-            if isinstance(value, str) and value in CRITERIA:
-                return value
-        return None
 
     def _gammas(self) -> np.ndarray:
         if not isinstance(self.gamma, str):
@@ -181,9 +164,7 @@ class KernelMachine(KernelInputs, ClassifierMixin, BaseEstimator):
             return default_grid(rows)[::2]
         return _check_values("lengthscale_grid", self.lengthscale_grid)
 
-    def _make_folds(self, rows: np.ndarray, labels: np.ndarray) -> list | None:
-        if self._criterion() == "gacv":
-            return None
+    def _make_folds(self, rows: np.ndarray, labels: np.ndarray) -> list[Fold]:
         seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
         return make_folds(self.folds, rows, self.classes_, labels, seed, equal=False)
 
@@ -281,6 +262,10 @@ class _Certified:
     def losses(self, scores, labels) -> np.ndarray:
         problem = self._problem(np.empty((0, 0)), labels, np.ones(len(labels)), 1.0)
         return np.sum(problem.upper * np.maximum(problem.margins(scores), 0), axis=1)
+
+
+def _by_folds(value: object) -> bool:
+    return isinstance(value, str) and value == "cv"
 
 
 def _plain(value: np.ndarray) -> Any:

@@ -73,18 +73,17 @@ class MachineProblem:
             return -(self.gram[used].T @ gathered[used]) / self.gamma
         return -(self.gram @ gathered) / self.gamma
 
-    def prior_intercept(self, gathered: np.ndarray) -> np.ndarray:
-        """``w0 = -A'1/kappa``, shape (c,), where the intercept has a prior."""
-        return -gathered.sum(0) / self.intercept_precision
-
     def objectives(
         self, dual: np.ndarray, gathered: np.ndarray, expansion: np.ndarray, intercept: np.ndarray
     ) -> tuple[float, float]:
         """P at the functions of alpha with an intercept, and D at alpha."""
         norm = -np.sum(gathered * expansion) / 2  # gamma/2 tr(W'KW)
-        norm += self.intercept_precision / 2 * np.sum(intercept**2)
         lost = self.upper * np.maximum(self.margins(expansion + intercept), 0)
-        return float(lost.sum() + norm), float(self.loss.offset * dual.sum() - norm)
+        primal, lower = lost.sum() + norm, self.loss.offset * dual.sum() - norm
+        if not self.free_intercept:
+            primal += self.intercept_precision / 2 * np.sum(intercept**2)
+            lower -= np.sum(gathered.sum(0) ** 2) / (2 * self.intercept_precision)
+        return float(primal), float(lower)
 
     def balanced(self, dual: np.ndarray) -> np.ndarray:
         """Alpha, moved a little so that A'1 = 0 holds where the intercept is free.

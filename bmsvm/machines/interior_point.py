@@ -1,10 +1,11 @@
 """Convex quadratic programmes in a box, by a primal-dual interior-point method.
 
-    minimise  1/2 x'Qx - p'x   subject to  0 <= x <= u,  E'x = e
+    minimise  1/2 x'Qx - p'x + |E'x - e|^2/(2 kappa)   subject to  0 <= x <= u
 
-with Q dense and positive semi-definite and few equalities: Mehrotra's predictor and corrector, one
-Cholesky factor of Q plus a diagonal at each step. The number of steps hardly depends on Q, which
-is what makes the method safe where a kernel is nearly singular.
+where kappa = 0 asks for E'x = e. Q is dense and positive semi-definite, E has few columns. The
+method is Mehrotra's, a predictor and a corrector, with one Cholesky factor of Q plus a diagonal at
+each step. The number of steps hardly depends on Q, which is what makes it safe where a kernel is
+nearly singular.
 """
 
 from __future__ import annotations
@@ -47,6 +48,8 @@ class BoxProgram(NamedTuple):
         E, shape (N, k); k may be 0.
     targets
         e, shape (k,).
+    softness
+        kappa, not negative: 0 where the equalities have to be met.
     """
 
     quadratic: np.ndarray
@@ -54,6 +57,7 @@ class BoxProgram(NamedTuple):
     upper: np.ndarray
     equalities: np.ndarray
     targets: np.ndarray
+    softness: float = 0.0
 
 
 class BoxSolution(NamedTuple):
@@ -62,11 +66,11 @@ class BoxSolution(NamedTuple):
     point
         x, shape (N,), inside the box.
     multipliers
-        Of the equalities, shape (k,).
+        Of the equalities, shape (k,): ``(e - E'x)/kappa`` where that is positive.
     steps
         Steps taken.
     gap
-        Duality gap; infinite where the equalities could not be met.
+        Duality gap; infinite where the equalities, or the multipliers, could not be met.
     """
 
     point: np.ndarray
@@ -135,7 +139,7 @@ def _moved(at: _Iterate, change: _Iterate, step: float, upper: np.ndarray) -> _I
 
 
 def solve_box(program: BoxProgram, *, tol: float) -> BoxSolution:
-    """Minimise ``1/2 x'Qx - p'x`` over ``0 <= x <= u`` with ``E'x = e``.
+    """Minimise ``1/2 x'Qx - p'x`` over ``0 <= x <= u`` with ``E'x = e``, or softly so.
 
     Parameters
     ----------
@@ -149,12 +153,12 @@ def solve_box(program: BoxProgram, *, tol: float) -> BoxSolution:
     BoxSolution
         The point of smallest gap among those that met the equalities.
     """
-    quadratic, linear, upper, equalities, targets = program
+    quadratic, linear, upper, equalities, targets, softness = program
     at = best = _first(program)
     least, since, steps = np.inf, 0, 0
     while steps < MOST_STEPS:
         slope = linear - quadratic @ at.point + equalities @ at.multipliers
-        residual = equalities.T @ at.point - targets
+        residual = equalities.T @ at.point - targets + softness * at.multipliers
         gap = float(upper @ np.maximum(slope, 0) - at.point @ slope)
         closed = np.abs(residual).max(initial=0.0) <= CLOSED * np.sum(at.point)
         since = 0 if not closed or gap < least / 2 else since + 1
@@ -165,8 +169,8 @@ def solve_box(program: BoxProgram, *, tol: float) -> BoxSolution:
         factor = _factor(quadratic, at.lower_price / at.point + at.upper_price / at.room)
         if factor is None:
             break
-        eliminated = scipy.linalg.cho_solve(factor, equalities, check_finite=False)
-        change = _direction(at, slope, residual, factor, eliminated, equalities)
+        with np.errstate(over="ignore", invalid="ignore"):  # lost, and told by the direction
+            change = _direction(at, slope, residual, factor, program)
         if change is None:
             break
         length = min(_longest(value, move) for value, move in zip(at[:4], change[:4], strict=True))
@@ -180,13 +184,14 @@ def _direction(
     slope: np.ndarray,
     residual: np.ndarray,
     factor: Any,
-    eliminated: np.ndarray,
-    equalities: np.ndarray,
+    program: BoxProgram,
 ) -> _Iterate | None:
     """Newton's direction towards the central path, corrected to second order; None if lost."""
     point, room, lower_price, upper_price, _ = at
     stationary = slope + lower_price - upper_price
-    schur = equalities.T @ eliminated
+    equalities = program.equalities
+    eliminated = scipy.linalg.cho_solve(factor, equalities, check_finite=False)
+    schur = equalities.T @ eliminated + program.softness * np.eye(equalities.shape[1])
 
     def towards(low: np.ndarray, high: np.ndarray) -> _Iterate:
         # low and high are what the products of x and z, and of u - x and v, should change by.

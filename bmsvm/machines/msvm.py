@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from bmsvm.machines.base import CertifiedMachine
 from bmsvm.machines.losses import Loss, lee
 
@@ -27,11 +25,10 @@ class MSVMClassifier(CertifiedMachine):
         callable ``kernel(X1, X2) -> (n1, n2)`` such as a tinygp kernel.
     lengthscale
         theta of the kernel, in units of the standardised features: a number; one for each feature;
-        ``"scale"``, the root of the features' total variance; or ``"cv"`` or ``"gacv"``, as gamma.
-        Kernels that have none do without.
+        ``"scale"``, the root of the features' total variance; or ``"cv"``, by the errors on rows
+        held out. Kernels that have none do without.
     gamma
-        Regularisation: a number; ``"cv"``, by the errors on rows held out; or ``"gacv"``, by
-        generalised approximate cross-validation, which needs one fit for each value.
+        Regularisation: a number, or ``"cv"``.
     intercept_precision
         kappa. 0, as in (2), leaves the intercept free. ``eta / sigma2`` is the paper's prior.
     standardize
@@ -86,8 +83,6 @@ class MSVMClassifier(CertifiedMachine):
     >>> model.class_functions(X[:2]).shape
     (2, 3)
     """
-
-    criteria: ClassVar[tuple[str, ...]] = ("cv", "gacv")
 
     def _loss(self, n_classes: int) -> Loss:
         return lee(n_classes)

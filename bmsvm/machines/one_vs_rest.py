@@ -24,12 +24,11 @@ class OneVsRestSVC(KernelMachine):
     which is ``SVC`` with C = 1/gamma where kappa = 0; two classes need one machine. ``predict`` is
     the class of the largest f_j; these do not sum to zero.
 
-    Parameters and attributes are those of :class:`bmsvm.MSVMClassifier`, except that gamma and the
-    lengthscale are set from the data by ``"cv"`` only; that ``tol`` is ``SVC``'s, on the violation
-    of the optimality conditions; that ``objective_`` is the sum over the machines, and
-    ``duality_gap_`` their largest gap, which is reported and not promised. ``SVC`` knows no prior
-    of the intercept: with ``intercept_precision`` the solver of :class:`bmsvm.MSVMClassifier`
-    takes its place, and ``tol`` is the duality gap.
+    Parameters and attributes are those of :class:`bmsvm.MSVMClassifier`, with this difference:
+    ``tol`` is ``SVC``'s, on the violation of the optimality conditions. ``objective_`` is the sum
+    over the machines and ``duality_gap_`` their largest gap, which is reported and not promised.
+    ``SVC`` knows no prior of the intercept: with ``intercept_precision`` the solver of
+    :class:`bmsvm.MSVMClassifier` takes its place, and ``tol`` is the duality gap.
 
     Examples
     --------
@@ -44,7 +43,9 @@ class OneVsRestSVC(KernelMachine):
         return _OneVsRest(n_classes, float(self.intercept_precision), self.tol)
 
     def _warn_unless_exact(self) -> None:
-        """Leave it to the reader of the gap."""
+        """Warn of the gap where it was promised; ``SVC``'s is left to its reader."""
+        if self.intercept_precision > 0:
+            super()._warn_unless_exact()
 
 
 class _OneVsRest:

@@ -78,29 +78,24 @@ class Solution(NamedTuple):
     steps: int = 0
 
 
-def _program(
-    problem: MachineProblem, dual: np.ndarray, working: np.ndarray
-) -> tuple[BoxProgram, np.ndarray]:
-    """Quadratic programme of the working set, the others held; and its basis of intercepts."""
+def _program(problem: MachineProblem, dual: np.ndarray, working: np.ndarray) -> BoxProgram:
+    """Quadratic programme of the working set, the others held; intercepts as contrasts."""
     rows, rivals = np.nonzero(working)
     directions = problem.loss.directions[problem.labels[rows], rivals]  # (N, c)
-    held = np.where(working, 0.0, dual)
-    gathered = problem.gathered(held)
+    gathered = problem.gathered(np.where(working, 0.0, dual))
     kernel = problem.gram[np.ix_(rows, rows)]
-    pull = problem.expansion(gathered)
-    if problem.free_intercept:
-        basis = contrast(problem.loss.n_classes)
-        targets = -basis.T @ gathered.sum(0)
-    else:
-        basis = np.zeros((problem.loss.n_classes, 0))
-        targets = np.zeros(0)
-        kernel += problem.gamma / problem.intercept_precision
-        pull = pull + problem.prior_intercept(gathered)
     kernel *= directions @ directions.T
     kernel /= problem.gamma
-    linear = np.einsum("kc,kc->k", directions, pull[rows]) + problem.loss.offset
-    upper = problem.weights[rows]
-    return BoxProgram(kernel, linear, upper, directions @ basis, targets), basis
+    pull = problem.expansion(gathered)[rows]
+    basis = contrast(problem.loss.n_classes)
+    return BoxProgram(
+        kernel,
+        np.einsum("kc,kc->k", directions, pull) + problem.loss.offset,
+        problem.weights[rows],
+        directions @ basis,
+        -basis.T @ gathered.sum(0),
+        problem.intercept_precision,
+    )
 
 
 def _closest(distance: np.ndarray, size: int) -> np.ndarray:
@@ -153,6 +148,7 @@ def solve(
         Its ``gap`` is at most ``tol``, unless rounding errors forbid.
     """
     everything = problem.upper > 0
+    basis = contrast(problem.loss.n_classes)
     spare, precision = SPARE, tol / FINER
     if start is None and problem.n_pairs > WHOLE:
         start, spare = _scores_from_half(problem, tol), SPARE_OF_HALF
@@ -165,7 +161,7 @@ def solve(
     rounds = steps = 0
     while rounds < MOST_ROUNDS:
         rounds += 1
-        program, basis = _program(problem, dual, working)
+        program = _program(problem, dual, working)
         found = solve_box(program, tol=precision)
         steps += found.steps
         if np.isinf(found.gap) and start is not None and np.any(working != everything):
@@ -200,10 +196,11 @@ def _polished(
     problem: MachineProblem, dual: np.ndarray, between: np.ndarray, tol: float
 ) -> tuple[Solution, int]:
     """Solve once more for the variables between their bounds, the others held on them."""
-    program, basis = _program(problem, dual, between)
+    program = _program(problem, dual, between)
     found = solve_box(program, tol=tol / FINER)
     moved = _replaced(dual, between, found.point)
-    return certified(problem, moved, basis @ found.multipliers), found.steps
+    intercept = contrast(problem.loss.n_classes) @ found.multipliers
+    return certified(problem, moved, intercept), found.steps
 
 
 def _wider(problem: MachineProblem, working: np.ndarray, scores: np.ndarray) -> np.ndarray:
@@ -259,13 +256,11 @@ def certified(problem: MachineProblem, dual: np.ndarray, intercept: np.ndarray) 
     dual
         alpha, shape (n, c), within its bounds; made to sum to zero where the intercept is free.
     intercept
-        w0, shape (c,), where it is free.
+        w0, shape (c,).
     """
     dual = problem.balanced(dual)
     gathered = problem.gathered(dual)
     expansion = problem.expansion(gathered)
-    if not problem.free_intercept:
-        intercept = problem.prior_intercept(gathered)
     primal, lower = problem.objectives(dual, gathered, expansion, intercept)
     return Solution(
         dual,

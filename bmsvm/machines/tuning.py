@@ -1,8 +1,7 @@
-"""Gamma and the lengthscale set from the data.
+"""Gamma and the lengthscale by the errors on rows held out, over a grid of both.
 
-``"cv"`` counts the errors on rows that were held out, over a grid of both. Every fold begins from
-the scores of the machine on all rows, and a fold whose rows have no part in that machine needs no
-fit at all: leaving them out changes nothing. ``"gacv"`` makes one fit for each point of the grid.
+Every fold begins from the scores of the machine on all rows, and a fold whose rows have no part in
+that machine needs no fit at all: leaving them out changes nothing.
 """
 
 from __future__ import annotations
@@ -14,18 +13,14 @@ import numpy as np
 
 from bmsvm.inference.cross_validation import Fold
 
-__all__ = ["CRITERIA", "Fit", "GramMachine", "Tuning", "gacv", "held_out_scores", "tune"]
-
-CRITERIA = ("cv", "gacv")
+__all__ = ["Fit", "GramMachine", "Tuning", "held_out_scores", "tune"]
 
 
 class Fit(NamedTuple):
     """Functions ``w0 + k(x)'W`` of a machine fitted to a Gram matrix.
 
-    coefficients
-        W, shape (n, c); rows of zeros have no part in the machine.
-    intercept
-        w0, shape (c,).
+    coefficients, intercept
+        W, shape (n, c), in which rows of zeros have no part in the machine; and w0, shape (c,).
     scores
         At the rows themselves, shape (n, c).
     objective
@@ -69,11 +64,11 @@ class Tuning(NamedTuple):
     gammas
         Shape (G,).
     lengthscales
-        Shape (L,), or (L, p); NaN where the kernel has none.
+        Shape (L,), or (1, p) where one per feature was given; 1 where the kernel has none.
     error
-        Share of held-out rows that were misclassified, shape (L, G); NaN under ``"gacv"``.
+        Share of held-out rows that were misclassified, shape (L, G).
     loss
-        Mean loss of held-out rows, or its approximation under ``"gacv"``, shape (L, G).
+        Mean loss of held-out rows, shape (L, G).
     """
 
     gammas: np.ndarray
@@ -83,7 +78,7 @@ class Tuning(NamedTuple):
 
     @property
     def best(self) -> tuple[int, int]:
-        """Numbers of the lengthscale and of the gamma of the least error, or the least loss."""
+        """Numbers of lengthscale and gamma of the least error; of equals, of the least loss."""
         order = np.lexsort([self.loss.ravel(), self.error.ravel()])
         return np.unravel_index(order[0], self.loss.shape)  # type: ignore[return-value]
 
@@ -143,25 +138,6 @@ def held_out_scores(
     return scores
 
 
-def gacv(fit: Fit, gram: np.ndarray, labels: np.ndarray, weights: np.ndarray) -> float:
-    """Generalised approximate cross-validation of an MSVM: its leave-one-out loss, about.
-
-    Without row i, the scores there lose at least what the row itself adds to them, ``K_ii w_ij``:
-
-        1/n sum_i sum_{j != y_i} (f_ij + d)_+ - r_ij K_ii w_ij 1[j holds row i],
-
-    with r = 2 where a rival's score is above 1, which a row of the rival would have, and 1
-    elsewhere. For two classes this is the GACV of Wahba, Lin and Zhang (2000).
-    """
-    n_classes = fit.scores.shape[1]
-    rival = labels[:, None] != np.arange(n_classes)
-    excess = fit.scores + 1.0 / (n_classes - 1)
-    holds = rival & (excess > -1e-4) & np.any(fit.coefficients != 0, axis=1)[:, None]
-    own = -np.diag(gram)[:, None] * fit.coefficients * np.where(fit.scores > 1, 2.0, 1.0)
-    each = np.where(rival, np.maximum(excess, 0), 0.0) + np.where(holds, own, 0.0)
-    return float(weights @ each.sum(1) / weights.sum())
-
-
 def tune(
     machine: GramMachine,
     gram_at: Callable[[Any], np.ndarray],
@@ -170,7 +146,7 @@ def tune(
     *,
     gammas: np.ndarray,
     lengthscales: np.ndarray,
-    folds: Sequence[Fold] | None,
+    folds: Sequence[Fold],
 ) -> Tuning:
     """Try every gamma at every lengthscale.
 
@@ -185,7 +161,7 @@ def tune(
     gammas, lengthscales
         Values to try, shapes (G,) and (L,).
     folds
-        Rows to learn from and to test; None for generalised approximate cross-validation.
+        Rows to learn from and rows to test.
     """
     error = np.full((len(lengthscales), len(gammas)), np.nan)
     loss = np.full_like(error, np.nan)
@@ -196,9 +172,6 @@ def tune(
             gamma = float(gammas[column])
             whole = machine.fit(gram, labels, weights, gamma, start)
             start = whole.scores
-            if folds is None:
-                loss[row, column] = gacv(whole, gram, labels, weights)
-                continue
             scores = held_out_scores(machine, gram, labels, weights, gamma, folds, whole)
             tested = np.flatnonzero(~np.isnan(scores[:, 0]))
             wrong = np.argmax(scores[tested], axis=1) != labels[tested]

@@ -19,8 +19,7 @@ class AltMSVM(CertifiedMachine):
     classes; another margin is another gamma. Not Fisher consistent for three classes or more.
 
     Parameters, attributes and the certified duality gap are those of
-    :class:`bmsvm.MSVMClassifier`, except that gamma and the lengthscale are set from the data by
-    ``"cv"`` only.
+    :class:`bmsvm.MSVMClassifier`.
 
     Examples
     --------
