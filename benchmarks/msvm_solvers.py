@@ -33,7 +33,7 @@ RIVALS: dict[str, dict] = {
     "piqp": {"eps_abs": 1e-8, "eps_rel": 1e-10},
     "osqp": {"eps_abs": 1e-7, "eps_rel": 1e-7, "max_iter": 20_000, "polishing": True},
 }
-RIVALS_UP_TO = 1_200
+RIVALS_UP_TO = 2_500
 """Dual variables up to which the general solvers are asked."""
 
 
