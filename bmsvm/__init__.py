@@ -2,6 +2,7 @@
 
 from bmsvm.estimators import BMSVMClassifier
 from bmsvm.inference import BMSVMGibbs, cross_validate, maximize_evidence, run_chains
+from bmsvm.machines import AltMSVM, MSVMClassifier, OneVsRestSVC
 from bmsvm.models import PAPER, UNIT_NOISE, Hyperparameters, Problem, prepare
 from bmsvm.persistence import load
 
@@ -10,9 +11,12 @@ __version__ = "0.1.0.dev0"
 __all__ = [
     "PAPER",
     "UNIT_NOISE",
+    "AltMSVM",
     "BMSVMClassifier",
     "BMSVMGibbs",
     "Hyperparameters",
+    "MSVMClassifier",
+    "OneVsRestSVC",
     "Problem",
     "cross_validate",
     "load",

@@ -24,6 +24,7 @@ from bmsvm._validation import check_choice, check_positive
 
 __all__ = [
     "Factor",
+    "check_gram",
     "factorize",
     "gaussian",
     "gram",
@@ -230,6 +231,36 @@ def projection(factor: Factor) -> Any:
     return factor.basis * inverse_root(factor.eigenvalues)
 
 
+def check_gram(gram_matrix: ArrayLike, *, name: str = "kernel") -> tuple[np.ndarray, float]:
+    """Check that a matrix is square, finite and symmetric, or raise ``ValueError``.
+
+    Returns
+    -------
+    tuple
+        The matrix in float64, shape (n, n), and the relative precision it came with.
+    """
+    given = np.asarray(gram_matrix)
+    if given.ndim != 2 or given.shape[0] != given.shape[1]:
+        raise ValueError(f"{name}: the Gram matrix must be square; got shape {given.shape}")
+    if not np.all(np.isfinite(given)):
+        row, column = np.argwhere(~np.isfinite(given))[0]
+        raise ValueError(
+            f"{name}: the Gram matrix must be finite; "
+            f"its entry [{row}, {column}] is {given[row, column]}"
+        )
+    eps = np.finfo(np.float64).eps
+    if np.issubdtype(given.dtype, np.floating):
+        eps = max(eps, np.finfo(given.dtype).eps)
+    matrix = given.astype(np.float64)
+    largest = np.abs(matrix).max(initial=0.0)
+    asymmetry = np.abs(matrix - matrix.T).max(initial=0.0)
+    if asymmetry > 100 * eps * max(largest, 1e-300):
+        raise ValueError(
+            f"{name}: the Gram matrix must be symmetric; the largest |K - K'| is {asymmetry:.3g}"
+        )
+    return matrix, float(eps)
+
+
 def factorize(gram_matrix: ArrayLike, *, name: str = "kernel", complete: bool = False) -> Factor:
     """Factor a Gram matrix once, at its numerical rank (the Moore-Penrose case of section 2.2).
 
@@ -248,26 +279,8 @@ def factorize(gram_matrix: ArrayLike, *, name: str = "kernel", complete: bool = 
         In float64 NumPy arrays: r is the rank rounded up to a multiple of 32, or n where that is
         more than n/2.
     """
-    given = np.asarray(gram_matrix)
-    if given.ndim != 2 or given.shape[0] != given.shape[1]:
-        raise ValueError(f"{name}: the Gram matrix must be square; got shape {given.shape}")
-    if not np.all(np.isfinite(given)):
-        row, column = np.argwhere(~np.isfinite(given))[0]
-        raise ValueError(
-            f"{name}: the Gram matrix must be finite; "
-            f"its entry [{row}, {column}] is {given[row, column]}"
-        )
-    n = given.shape[0]
-    eps = np.finfo(np.float64).eps
-    if np.issubdtype(given.dtype, np.floating):
-        eps = max(eps, np.finfo(given.dtype).eps)
-    matrix = given.astype(np.float64)
-    largest = np.abs(matrix).max(initial=0.0)
-    asymmetry = np.abs(matrix - matrix.T).max(initial=0.0)
-    if asymmetry > 100 * eps * max(largest, 1e-300):
-        raise ValueError(
-            f"{name}: the Gram matrix must be symmetric; the largest |K - K'| is {asymmetry:.3g}"
-        )
+    matrix, eps = check_gram(gram_matrix, name=name)
+    n = matrix.shape[0]
     values, vectors = scipy.linalg.eigh((matrix + matrix.T) / 2)
     values, vectors = values[::-1], vectors[:, ::-1]
     tolerance = 10 * n * eps * max(abs(values[0]), abs(values[-1]))

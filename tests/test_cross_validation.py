@@ -196,7 +196,7 @@ def test_a_class_of_one_row_is_predicted_by_the_fold_that_has_not_seen_it():
 
 def test_folds_have_one_size():
     classes, labels = np.unique(Y[:23], return_inverse=True)
-    folds = module._make_folds(4, X[:23], classes, labels, seed=0)
+    folds = module.make_folds(4, X[:23], classes, labels, seed=0)
     assert len({len(fold.train) for fold in folds}) == 1
     assert sorted(np.concatenate([fold.test for fold in folds])) == list(range(23))
     assert all(not set(fold.train) & set(fold.test) for fold in folds)

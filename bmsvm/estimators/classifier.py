@@ -10,17 +10,15 @@ import numpy as np
 import xarray
 from jax.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_random_state
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from bmsvm._validation import check_choice, check_count, check_probability, labels_of_rows
 from bmsvm.estimators.convergence import diagnose, warn_unless_converged
+from bmsvm.estimators.inputs import KernelInputs, check_flag
 from bmsvm.estimators.notebook import NotebookRepr
 from bmsvm.estimators.reporting import Reporting
 from bmsvm.estimators.saving import Savable
-from bmsvm.estimators.weighting import combined_weights
 from bmsvm.inference import uncertainty
 from bmsvm.inference.calibration import best_power, sharpen
 from bmsvm.inference.gibbs import BMSVMGibbs
@@ -70,7 +68,9 @@ FINE_POINTS = 64
 """Points at which the noise is integrated where entropies are taken, which see its error."""
 
 
-class BMSVMClassifier(Savable, Reporting, NotebookRepr, ClassifierMixin, BaseEstimator):
+class BMSVMClassifier(
+    Savable, Reporting, NotebookRepr, KernelInputs, ClassifierMixin, BaseEstimator
+):
     """Bayesian multicategory support vector machine, for scikit-learn.
 
     ``fit`` draws from the posterior; every prediction is an average over the draws. Probabilities
@@ -214,15 +214,6 @@ class BMSVMClassifier(Savable, Reporting, NotebookRepr, ClassifierMixin, BaseEst
         self.random_state = random_state
         self.progress_bar = progress_bar
 
-    def __sklearn_tags__(self):
-        tags = super().__sklearn_tags__()
-        tags.input_tags.pairwise = self._precomputed(self.kernel)
-        return tags
-
-    @staticmethod
-    def _precomputed(kernel: KernelFn | str) -> bool:
-        return isinstance(kernel, str) and kernel == "precomputed"
-
     # Fitting ---------------------------------------------------------------------------------
 
     def fit(self, X, y, sample_weight=None) -> BMSVMClassifier:
@@ -241,22 +232,7 @@ class BMSVMClassifier(Savable, Reporting, NotebookRepr, ClassifierMixin, BaseEst
             Weights of the rows.
         """
         self._check_settings()
-        X, y = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2)
-        check_classification_targets(y)
-        precomputed = self._precomputed(self.kernel)
-        if precomputed and X.shape[0] != X.shape[1]:
-            raise ValueError(
-                f'X must be the square Gram matrix with kernel="precomputed"; got shape {X.shape}'
-            )
-        weights = combined_weights(sample_weight, self.class_weight, X, y)
-        kept = weights > 0
-        X, y, weights = X[np.ix_(kept, kept)] if precomputed else X[kept], y[kept], weights[kept]
-        self.classes_, labels = np.unique(y, return_inverse=True)
-        if len(self.classes_) < 2:
-            of_weight = "" if kept.all() else " of positive weight"
-            raise ValueError(
-                f"y must have at least 2 classes{of_weight}; got 1 class, {self.classes_[0]!r}"
-            )
+        X, labels, weights = self._checked_data(X, y, sample_weight)
         if self.likelihood == "probit" and np.any(weights != 1):
             raise ValueError(
                 'sample_weight and class_weight must be 0 or 1 with likelihood="probit", whose '
@@ -264,7 +240,6 @@ class BMSVMClassifier(Savable, Reporting, NotebookRepr, ClassifierMixin, BaseEst
             )
         if hasattr(self, "run_"):  # what is interrupted below is not half an older model
             del self.run_
-        self._kept = None if kept.all() else np.flatnonzero(kept)
         self._learn_inputs(X)
         self.seed_ = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         self.kernel_ = self.kernel
@@ -345,8 +320,7 @@ class BMSVMClassifier(Savable, Reporting, NotebookRepr, ClassifierMixin, BaseEst
         check_choice("decision", self.decision, DECISIONS)
         check_choice("uncertainty", self.uncertainty, UNCERTAINTIES)
         for name in ("standardize", "progress_bar"):
-            if not isinstance(getattr(self, name), bool | np.bool_):
-                raise ValueError(f"{name} must be True or False; got {getattr(self, name)!r}")
+            check_flag(name, getattr(self, name))
 
     def _lengthscale(self) -> ArrayLike | str:
         """Return the lengthscale as given; kernels that have none do without the default."""
@@ -369,20 +343,6 @@ class BMSVMClassifier(Savable, Reporting, NotebookRepr, ClassifierMixin, BaseEst
         if self.num_warmup is not None:
             return self.num_warmup
         return WARMUP_IF_TUNED if tuned else WARMUP
-
-    def _learn_inputs(self, X: np.ndarray) -> None:
-        """Learn the mean and the scale of the features, or that there is nothing to do."""
-        self.input_mean_ = self.input_scale_ = None
-        if self.standardize and not self._precomputed(self.kernel):
-            scaler = StandardScaler().fit(X)
-            self.input_mean_, self.input_scale_ = scaler.mean_, scaler.scale_
-
-    def _as_the_kernel_sees(self, X: np.ndarray) -> np.ndarray:
-        return X if self.input_mean_ is None else (X - self.input_mean_) / self.input_scale_
-
-    def _in_units(self, rows: np.ndarray) -> np.ndarray:
-        """Rows (n, p) in the units of the data, of what the kernel sees."""
-        return rows if self.input_mean_ is None else rows * self.input_scale_ + self.input_mean_
 
     def _adopt(self, run: Run, asked: int) -> None:
         """Take over finished chains, and look whether they have converged."""
@@ -628,10 +588,7 @@ class BMSVMClassifier(Savable, Reporting, NotebookRepr, ClassifierMixin, BaseEst
     def _rows(self, X) -> np.ndarray:
         """Check rows (m, p), and make them what the kernel sees."""
         check_is_fitted(self, "run_")
-        X = validate_data(self, X, dtype=np.float64, reset=False)
-        if self._kept is not None and self._precomputed(self.kernel_):
-            X = X[:, self._kept]
-        return self._as_the_kernel_sees(X)
+        return self._checked_rows(X, self.kernel_)
 
     def _progress(self) -> str | None:
         return "predict" if self.progress_bar else None

@@ -30,7 +30,7 @@ from bmsvm.models.hyperparameters import PAPER, Hyperparameters
 from bmsvm.models.problem import Problem, prepare
 from bmsvm.models.regram import with_gram
 
-__all__ = ["CrossValidation", "cross_validate", "default_grid"]
+__all__ = ["CrossValidation", "Fold", "cross_validate", "default_grid", "make_folds"]
 
 CRITERIA = ("log_loss", "error", "loo")
 
@@ -96,7 +96,9 @@ class CrossValidation:
         return float(value) if value.ndim == 0 else value
 
 
-class _Fold(NamedTuple):
+class Fold(NamedTuple):
+    """Numbers of the rows to learn from, and of the rows to test."""
+
     train: np.ndarray
     test: np.ndarray
 
@@ -158,7 +160,7 @@ def _check_grid(grid: ArrayLike | None, rows: np.ndarray) -> np.ndarray:
     return values
 
 
-def _equal_sized(folds: list[_Fold], labels: np.ndarray) -> list[_Fold]:
+def _equal_sized(folds: list[Fold], labels: np.ndarray) -> list[Fold]:
     """Drop the few training rows that keep folds from having one shape, of the largest class."""
     size = min(len(fold.train) for fold in folds)
 
@@ -167,12 +169,31 @@ def _equal_sized(folds: list[_Fold], labels: np.ndarray) -> list[_Fold]:
         dropped = np.flatnonzero(labels[train] == largest)[: len(train) - size]
         return np.delete(train, dropped)
 
-    return [_Fold(cut(fold.train), fold.test) for fold in folds]
+    return [Fold(cut(fold.train), fold.test) for fold in folds]
 
 
-def _make_folds(
-    folds: Any, rows: np.ndarray, classes: np.ndarray, labels: np.ndarray, seed: int
-) -> list[_Fold]:
+def make_folds(
+    folds: Any,
+    rows: np.ndarray,
+    classes: np.ndarray,
+    labels: np.ndarray,
+    seed: int,
+    *,
+    equal: bool = True,
+) -> list[Fold]:
+    """Rows to learn from and rows to test, of each fold.
+
+    Parameters
+    ----------
+    folds
+        Number of folds, a scikit-learn splitter, or pairs (train, test) of row numbers.
+    rows, classes, labels
+        Rows (n, p), names of the classes (c,) and class index of each row (n,).
+    seed
+        Of the shuffling, where ``folds`` is a number.
+    equal
+        Whether to drop training rows where ``folds`` is a number, so that all have as many.
+    """
     n = len(rows)
     if isinstance(folds, int | np.integer) and not isinstance(folds, bool):
         check_count("folds", folds, smallest=2)
@@ -192,11 +213,11 @@ def _make_folds(
         splitter = StratifiedKFold(int(folds), shuffle=True, random_state=seed)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "The least populated class", UserWarning)
-            made = [_Fold(*pair) for pair in splitter.split(rows, labels)]
-        return _equal_sized(made, labels)
+            made = [Fold(*pair) for pair in splitter.split(rows, labels)]
+        return _equal_sized(made, labels) if equal else made
     try:
         pairs = list(check_cv(folds, labels, classifier=True).split(rows, labels))
-        made = [_Fold(*(np.arange(n)[np.asarray(part)] for part in pair)) for pair in pairs]
+        made = [Fold(*(np.arange(n)[np.asarray(part)] for part in pair)) for pair in pairs]
     except (TypeError, IndexError, ValueError) as error:
         raise ValueError(
             "folds must be an integer, a scikit-learn splitter, or pairs (train, test) of row "
@@ -239,7 +260,7 @@ class _Task:
     whole: Problem
     kernel: str
     grid: np.ndarray
-    folds: list[_Fold]
+    folds: list[Fold]
     sampler: BMSVMGibbs
     rng_key: jax.Array
     num_warmup: int
@@ -373,10 +394,10 @@ def cross_validate(
         raise ValueError(f"resume must be what cross_validate returned; got {resume!r}")
     rows, classes, labels = check_rows_and_labels(X, y)
     values = _check_grid(grid, rows)
-    made: list[_Fold] = []
+    made: list[Fold] = []
     if criterion != "loo":
         seed = int(jax.random.bits(jax.random.fold_in(rng_key, len(values)), dtype=jnp.uint32))
-        made = _make_folds(folds, rows, classes, labels, seed)
+        made = make_folds(folds, rows, classes, labels, seed)
     whole = prepare(
         X,
         y,
