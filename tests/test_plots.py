@@ -157,7 +157,7 @@ def test_ternary_puts_certain_rows_at_the_corners(ax):
 
 def test_margins_part_own_rows_from_others_at_the_hinge(model, ax):
     plots.margins(model, ax=ax)
-    means = model.class_functions(X)
+    means = model.run_.samples["scores"].mean((0, 1))[:N]
     for number in range(3):
         own, others = ax.collections[2 * number : 2 * number + 2]
         drawn = np.asarray(own.get_offsets())[:, 0]

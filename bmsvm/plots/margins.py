@@ -29,8 +29,7 @@ def margins(source: Any, *, ax: Axes | None = None) -> Axes:
     ----------
     source
         ArviZ data with the scores z (row, class) and the labels, from
-        :func:`bmsvm.diagnostics.to_arviz` of chains. Or a fitted classifier, which does not keep
-        the scores of its training rows: then the functions f there, which are their means.
+        :func:`bmsvm.diagnostics.to_arviz` of chains. Or a fitted classifier.
     ax
         Axes to draw on; new ones if None.
 
@@ -39,7 +38,7 @@ def margins(source: Any, *, ax: Axes | None = None) -> Axes:
     matplotlib.axes.Axes
         With two collections of points for each class, of its own rows and of the others.
     """
-    scores, codes, names, symbol = _scores(source)
+    scores, codes, names = _scores(source)
     c = len(names)
     if c > MOST_CLASSES:
         raise ValueError(f"margins is for at most {MOST_CLASSES} classes; source has {c}")
@@ -77,7 +76,7 @@ def margins(source: Any, *, ax: Axes | None = None) -> Axes:
         bbox_to_anchor=(0.5, 1.0),
     )
     ax.set(
-        xlabel=f"posterior mean of {symbol}",
+        xlabel="posterior mean of z",
         ylim=(-0.6, c - 0.4),
         yticks=range(c),
         yticklabels=[text_of(name) for name in names],
@@ -85,18 +84,13 @@ def margins(source: Any, *, ax: Axes | None = None) -> Axes:
     return ax
 
 
-def _scores(source: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, str]:
-    """Mean scores (n, c), class indices (n,), names (c,), and what the scores are."""
+def _scores(source: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Mean scores (n, c), class indices (n,) and names (c,)."""
     if isinstance(source, BMSVMClassifier):
         model = check_model(source)
-        n = len(model.training_rows_)
-        posterior = model._posterior(remainder=False, points=1)
-        means = [
-            part.functions.mean(axis=-1)
-            for part in posterior.evaluate(model.training_rows_, probabilities=False)
-        ]
-        codes = np.asarray(model.problem_.labels)[:n]
-        return np.concatenate(means), codes, model.classes_, "f"
+        n = len(model.training_rows_)  # spare rows may follow
+        means = model.run_.samples["scores"].mean(axis=(0, 1))[:n]
+        return means, np.asarray(model.problem_.labels)[:n], model.classes_
     scores = draws_of(source, "scores")
     if not hasattr(source, "groups") and not hasattr(source, "children"):
         raise TypeError(
@@ -105,4 +99,4 @@ def _scores(source: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, str]:
         )
     codes = np.asarray(source["observed_data"]["y"])
     names = np.asarray(source["posterior"]["class"])
-    return scores.mean(axis=(0, 1)), codes, names, "z"
+    return scores.mean(axis=(0, 1)), codes, names
