@@ -49,7 +49,7 @@ def to_arviz(
     ``predictions``, ``predictions_constant_data``
         Labels ``y`` (row) and their probabilities ``p`` (row, class) at ``new_rows``, and those.
 
-    A classifier does not keep the scores of its rows. Its log likelihood and its labels are given
+    The log likelihood of a classifier, and its labels, are given
     the functions and sigma2, with the scores integrated out; those of chains are given the
     scores. The two are not to be compared with each other, and in ``arviz.loo`` the second have
     the heavier tails.
