@@ -468,7 +468,11 @@ BAD = [
 
 
 @pytest.mark.parametrize("machine", MACHINES)
-@pytest.mark.parametrize(("settings", "message"), BAD, ids=lambda value: str(value)[:40])
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    BAD,
+    ids=[next(iter(settings)) + str(i) for i, (settings, _) in enumerate(BAD)],
+)
 def test_bad_settings_are_refused_in_words(machine, settings, message):
     X, labels = some_data()
     with pytest.raises(ValueError, match=message):

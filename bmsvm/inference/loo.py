@@ -91,16 +91,22 @@ def _over_cavities(
 
 def _smooth(log_ratios: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Normalised log weights (n, s), smoothed, and Pareto's k (n,), of log ratios (n, s)."""
-    if hasattr(arviz, "psislw"):  # ArviZ 0.x
-        log_weights, pareto_k = arviz.psislw(log_ratios)
-    else:
-        from arviz_stats.base import array_stats
-
-        log_weights, pareto_k = array_stats.psislw(-log_ratios)  # takes the log likelihood
-    log_weights = np.asarray(log_weights)
+    log_weights, pareto_k = np.zeros(log_ratios.shape), np.zeros(len(log_ratios))
+    # Where all are equal the label had no weight: nothing is to be undone, and there is no tail.
+    differ = np.ptp(log_ratios, axis=1) > 0
+    if np.any(differ):
+        log_weights[differ], pareto_k[differ] = _pareto_smoothed(log_ratios[differ])
     log_total = scipy.special.logsumexp(log_weights, axis=1, keepdims=True)
-    equal = np.ptp(log_ratios, axis=1) == 0  # the label had no weight: nothing is to be undone
-    return log_weights - log_total, np.where(equal, 0.0, np.asarray(pareto_k))
+    return log_weights - log_total, pareto_k
+
+
+def _pareto_smoothed(log_ratios: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Pareto-smoothed log weights and Pareto's k by ArviZ, of whichever version."""
+    if hasattr(arviz, "psislw"):  # ArviZ 0.x
+        return arviz.psislw(log_ratios)
+    from arviz_stats.base import array_stats
+
+    return array_stats.psislw(-log_ratios)  # takes the log likelihood
 
 
 def has_leave_one_out(problem: Problem) -> bool:
