@@ -1,4 +1,4 @@
-"""Probabilities to a power: what it is, how it is found, and what it does to a classifier."""
+"""Calibration: what it is, how it is found, and what it does to a classifier."""
 
 import jax
 import numpy as np
@@ -7,7 +7,7 @@ import pytest
 
 from bmsvm import BMSVMClassifier, BMSVMGibbs, maximize_evidence, prepare, run_chains
 from bmsvm.inference import run as runner
-from bmsvm.inference.calibration import best_power, sharpen
+from bmsvm.inference.calibration import NONE, Calibration, best_calibration, calibrate
 from bmsvm.inference.loo import leave_one_out
 from bmsvm.models.couplings import contrast
 from bmsvm.models.gram_gradient import gram_gradient
@@ -32,22 +32,25 @@ def fitted():
     return fit()
 
 
-def test_a_power_sharpens_and_keeps_the_order():
+def test_calibration_sharpens_and_keeps_the_order():
     p = RNG.dirichlet(np.ones(4), size=(5, 3))
-    np.testing.assert_allclose(sharpen(p, 2.5), p**2.5 / np.sum(p**2.5, -1, keepdims=True))
-    np.testing.assert_array_equal(np.argsort(sharpen(p, 7.0)), np.argsort(p))
-    np.testing.assert_allclose(
-        sharpen(np.swapaxes(p, 1, 2), 2.5, axis=1), np.swapaxes(sharpen(p, 2.5), 1, 2)
-    )
-    assert sharpen(p, 1.0) is p
-    assert np.isfinite(sharpen(np.array([1.0, 0.0]), 20.0)).all()
+    by = Calibration(2.5, 0.1)
+    sharp = p**2.5 / np.sum(p**2.5, -1, keepdims=True)
+    np.testing.assert_allclose(calibrate(p, by), 0.9 * sharp + 0.1 / 4)
+    np.testing.assert_array_equal(np.argsort(calibrate(p, by)), np.argsort(p))
+    turned = calibrate(np.swapaxes(p, 1, 2), by, axis=1)
+    np.testing.assert_allclose(turned, np.swapaxes(calibrate(p, by), 1, 2))
+    assert calibrate(p, NONE) is p
+    assert np.isfinite(calibrate(np.array([1.0, 0.0]), Calibration(20.0, 0.0))).all()
 
 
-@pytest.mark.parametrize("power", [0.5, 1.0, 3.0])
-def test_the_power_that_made_the_labels_is_found(power):
+@pytest.mark.parametrize("by", [(0.5, 0.01), (1.0, 0.1), (3.0, 0.02)], ids=str)
+def test_what_made_the_labels_is_found(by):
     p = RNG.dirichlet(np.ones(3), size=40_000)
-    labels = np.array([RNG.choice(3, p=q) for q in sharpen(p, power)])
-    assert best_power(p, labels) == pytest.approx(power, rel=0.03)
+    labels = np.array([RNG.choice(3, p=q) for q in calibrate(p, Calibration(*by))])
+    found = best_calibration(p, labels)
+    assert found.power == pytest.approx(by[0], rel=0.06)
+    assert found.chance == pytest.approx(by[1], abs=0.015)
 
 
 def test_rows_count_by_their_weights():
@@ -55,16 +58,27 @@ def test_rows_count_by_their_weights():
     labels = np.argmax(p, axis=1)
     twisted = np.where(np.arange(300) < 150, labels, (labels + 1) % 3)
     weights = np.where(np.arange(300) < 150, 2.0, 0.0)
-    twice = best_power(np.tile(p[:150], (2, 1)), np.tile(labels[:150], 2))
-    assert best_power(p, twisted, weights) == pytest.approx(twice, rel=1e-4)
-    assert best_power(p, twisted) < 1 < twice < 21  # bounded where every row is right
+    twice = best_calibration(np.tile(p[:150], (2, 1)), np.tile(labels[:150], 2))
+    np.testing.assert_allclose(best_calibration(p, twisted, weights), twice, rtol=1e-2)
+    assert best_calibration(p, twisted).chance > 0.5 > 0.1 > twice.chance  # half are wrong
+
+
+def test_rows_that_are_all_right_leave_half_a_row_to_chance():
+    """With p almost one at every label eps is the mode of ``n log(1 - eps/2) + log(eps)/2``."""
+    labels = np.arange(200) % 2
+    p = np.where(np.eye(2)[labels] > 0, 1 - 1e-12, 1e-12)
+    grid = np.linspace(1e-5, 0.05, 100_000)
+    mode = grid[np.argmax(200 * np.log(1 - grid / 2) + 0.5 * np.log(grid))]
+    found = best_calibration(p, labels)
+    assert found.chance == pytest.approx(mode, rel=0.02)
+    assert found.power == pytest.approx(1.0, abs=0.01)  # nothing but the prior speaks of it
 
 
 def test_calibration_changes_probabilities_and_no_prediction(fitted):
     raw = fit(calibration=None)
-    assert raw.calibration_power_ == 1.0
-    assert fitted.calibration_power_ != 1.0
-    expected = sharpen(raw.predict_proba(X), fitted.calibration_power_)
+    assert raw.calibration_ == NONE
+    assert fitted.calibration_ != NONE
+    expected = calibrate(raw.predict_proba(X), fitted.calibration_)
     np.testing.assert_allclose(fitted.predict_proba(X), expected)
     np.testing.assert_array_equal(fitted.predict(X), raw.predict(X))
     one, other = fitted.predict_uncertainty(X), raw.predict_uncertainty(X)
@@ -73,27 +87,26 @@ def test_calibration_changes_probabilities_and_no_prediction(fitted):
     assert np.all((one.lower <= one.upper) & (one.lower >= 0) & (one.upper <= 1))
 
 
-def test_the_power_is_that_of_leave_one_out(fitted):
+def test_it_is_that_of_leave_one_out(fitted):
     samples = {
         name: value.reshape(-1, *value.shape[2:]) for name, value in fitted.run_.samples.items()
     }
     with jax.enable_x64(True):
         found = leave_one_out(samples, fitted.problem_, num_nodes=64)
-    n = len(X)
-    power = best_power(found.probabilities[:n], Y)
-    assert fitted.calibration_power_ == pytest.approx(power, rel=1e-6)
+    expected = best_calibration(found.probabilities[: len(X)], Y)
+    np.testing.assert_allclose(fitted.calibration_, expected, rtol=1e-2)
 
 
-def test_longer_chains_have_the_power_of_all_their_draws(fitted):
+def test_longer_chains_are_calibrated_by_all_their_draws(fitted):
     more = fit(num_samples=40).fit_more(20)
-    assert more.calibration_power_ == fitted.calibration_power_
+    assert more.calibration_ == fitted.calibration_
 
 
 @pytest.mark.parametrize(
     "settings", [{"likelihood": "probit"}, {"coupling": "independent"}], ids=str
 )
 def test_models_without_leave_one_out_are_left_as_they_are(settings):
-    assert fit(**settings, num_samples=10).calibration_power_ == 1.0
+    assert fit(**settings, num_samples=10).calibration_ == NONE
     with pytest.raises(ValueError, match=r'calibration="loo" needs coupling="sum_to_zero"'):
         fit(**settings, calibration="loo")
 

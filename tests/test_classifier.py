@@ -21,7 +21,7 @@ from bmsvm import BMSVMClassifier, kernels
 from bmsvm.estimators import classifier, convergence
 from bmsvm.inference import posterior, select
 from bmsvm.inference import run as runner
-from bmsvm.inference.calibration import sharpen
+from bmsvm.inference.calibration import Calibration, calibrate
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -47,7 +47,8 @@ def one_program_for_all():
 
 def uncalibrated(fitted, rows):
     """Posterior mean probabilities."""
-    return sharpen(fitted.predict_proba(rows), 1 / fitted.calibration_power_)
+    given, (power, chance) = fitted.predict_proba(rows), fitted.calibration_
+    return calibrate((given - chance / given.shape[1]) / (1 - chance), Calibration(1 / power, 0.0))
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ from bmsvm.estimators.notebook import NotebookRepr
 from bmsvm.estimators.reporting import Reporting
 from bmsvm.estimators.saving import Savable
 from bmsvm.inference import uncertainty
-from bmsvm.inference.calibration import best_power, sharpen
+from bmsvm.inference.calibration import NONE, Calibration, best_calibration, calibrate
 from bmsvm.inference.gibbs import BMSVMGibbs
 from bmsvm.inference.loo import has_leave_one_out, leave_one_out
 from bmsvm.inference.posterior import POINTS, Posterior, posterior_of
@@ -113,7 +113,7 @@ class BMSVMClassifier(
         probability of *not* being it, eq. (20), is smallest. The second can contradict
         ``predict_proba``.
     calibration
-        ``"loo"``: probabilities are raised to a power, ``calibration_power_``, under which the
+        ``"loo"``: probabilities are raised to a power, and mixed with a little chance, so that the
         training rows, each predicted without its label, score best; predictions stay the same.
         None: posterior means as they are. ``"auto"``: the first, where the model allows it
         (not with ``likelihood="probit"`` or ``coupling="independent"``).
@@ -136,8 +136,8 @@ class BMSVMClassifier(
         Names of the features, where X had strings for them.
     n_iter_ : int
         Sweeps of each chain, warm-up included.
-    calibration_power_ : float
-        Exponent of the probabilities; 1 where they are not calibrated.
+    calibration_ : bmsvm.inference.calibration.Calibration
+        The power, and the share of chance; 1 and 0 where probabilities are not calibrated.
     lengthscale_ : float or ndarray
         theta, or its posterior median where it was sampled.
     run_ : bmsvm.inference.run.Run
@@ -353,7 +353,7 @@ class BMSVMClassifier(
             _chosen_lengthscale(run, self._lengthscale()) if sampled is None else np.median(sampled)
         )
         self.diagnostics_ = diagnose(self._watched())
-        self.calibration_power_ = self._best_power()
+        self.calibration_ = self._best_calibration()
         if run.interrupted:
             warnings.warn(
                 f"interrupted: {run.num_samples} of {asked} draws were made; the model uses them, "
@@ -382,11 +382,11 @@ class BMSVMClassifier(
                 watched[f"f at training row {row}, class {name}"] = function.reshape(shape)
         return watched
 
-    def _best_power(self) -> float:
-        """Exponent under which the training rows, predicted without their labels, score best."""
+    def _best_calibration(self) -> Calibration:
+        """Find that under which the training rows, predicted without their labels, score best."""
         problem = self.problem_
         if self.calibration is None or not has_leave_one_out(problem):
-            return 1.0
+            return NONE
         samples = self.run_.samples
         total = samples["precision"].size
         which = np.unique(np.linspace(0, total - 1, min(total, LOO_DRAWS)).astype(int))
@@ -398,7 +398,7 @@ class BMSVMClassifier(
         }
         loo = leave_one_out(draws, problem, num_nodes=LOO_NODES)
         weights = problem.row_weights
-        return best_power(
+        return best_calibration(
             loo.probabilities,
             np.asarray(problem.labels),
             None if weights is None else np.asarray(weights),
@@ -431,7 +431,7 @@ class BMSVMClassifier(
         # Probabilities are positive; zeros are for want of draws, or of range in float32.
         least = 0.5 / (posterior.n_draws * POINTS) if posterior.likelihood == "probit" else TINY
         means = means + least
-        return sharpen(means / means.sum(axis=1, keepdims=True), self.calibration_power_)
+        return calibrate(means / means.sum(axis=1, keepdims=True), self.calibration_)
 
     def predict_log_proba(self, X) -> np.ndarray:
         """Logarithms of ``predict_proba``: shape (m, c)."""
@@ -529,7 +529,7 @@ class BMSVMClassifier(
                 part.probabilities,
                 exclusion_probabilities(part.functions, axis=1),
                 level,
-                self.calibration_power_,
+                self.calibration_,
             )
             for part in posterior.evaluate(rows, progress=self._progress())
         ]

@@ -1,41 +1,61 @@
-"""Probabilities made as sharp as the data warrant: one exponent, found by leave-one-out.
+"""Probabilities made as sure as the data warrant: two numbers, found by leave-one-out.
 
 Averaged over a posterior whose Gaussian process is rougher than the truth, probabilities are less
-sure than they could be. A single number mends that and moves no prediction:
+sure than they could be; and where no row of the training data was wrong, surer than so few rows can
+show. Both are mended without moving a prediction:
 
-    q_j = p_j^kappa / sum_l p_l^kappa,
+    q_j = (1 - eps) p_j^kappa / sum_l p_l^kappa + eps / c,
 
-with kappa where the log score of the training rows, each predicted without its own label
-(:mod:`bmsvm.inference.loo`), is largest. A normal prior of log kappa keeps it near 1 where there
-are few rows, or where all of them are right.
+with kappa and eps where the log score of the training rows, each predicted without its own label
+(:mod:`bmsvm.inference.loo`), is largest. Two weak priors stand behind them: a standard normal one
+of log kappa, and for eps half a row whose label is mere chance (as Krichevsky and Trofimov
+estimate), so that eps is about 1/(2n) where every row is right.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 import scipy.optimize
 import scipy.special
 
-__all__ = ["best_power", "sharpen"]
+__all__ = ["NONE", "Calibration", "best_calibration", "calibrate"]
 
-PRIOR_SCALE = 1.0
-"""Standard deviation of log kappa before the data."""
-
-LARGEST_LOG_POWER = 3.0
+CHANCE_ROWS = 0.5
+"""Rows of mere chance before the data."""
 
 
-def sharpen(probabilities: np.ndarray, power: float, axis: int = -1) -> np.ndarray:
-    """``p^kappa``, normalised along the axis of the classes: the same shape."""
-    if power == 1:
+class Calibration(NamedTuple):
+    """What makes posterior mean probabilities calibrated ones.
+
+    power
+        kappa.
+    chance
+        eps, the share of rows whose label is mere chance.
+    """
+
+    power: float
+    chance: float
+
+
+NONE = Calibration(1.0, 0.0)
+"""Probabilities as they are."""
+
+
+def calibrate(probabilities: np.ndarray, by: Calibration, axis: int = -1) -> np.ndarray:
+    """Calibrate probabilities that have the classes along an axis: the same shape."""
+    if by == NONE:
         return probabilities
     logs = np.log(np.maximum(probabilities, np.finfo(np.float64).tiny))
-    return scipy.special.softmax(power * logs, axis=axis)
+    sharp = scipy.special.softmax(by.power * logs, axis=axis)
+    return (1 - by.chance) * sharp + by.chance / probabilities.shape[axis]
 
 
-def best_power(
+def best_calibration(
     probabilities: np.ndarray, labels: np.ndarray, weights: np.ndarray | None = None
-) -> float:
-    """Find the exponent under which held-out probabilities score best.
+) -> Calibration:
+    """Find the calibration under which held-out probabilities score best.
 
     Parameters
     ----------
@@ -48,17 +68,20 @@ def best_power(
 
     Returns
     -------
-    float
-        kappa, the maximiser of ``sum_i w_i log q_i(y_i) - (log kappa)^2 / (2 s^2)``.
+    Calibration
+        The maximiser of ``sum_i w_i log q_i(y_i) - (log kappa)^2 / 2 + log(eps) / 2``.
     """
-    logs = np.log(np.maximum(probabilities, np.finfo(np.float64).tiny))
-    own = logs[np.arange(len(labels)), labels]
     each = np.ones(len(labels)) if weights is None else np.asarray(weights, np.float64)
 
-    def loss(log_power: float) -> float:
-        power = np.exp(log_power)
-        scores = power * own - scipy.special.logsumexp(power * logs, axis=1)
-        return -float(each @ scores) + 0.5 * (log_power / PRIOR_SCALE) ** 2
+    def of(point: np.ndarray) -> Calibration:
+        return Calibration(float(np.exp(point[0])), float(scipy.special.expit(point[1])))
 
-    bounds = (-LARGEST_LOG_POWER, LARGEST_LOG_POWER)
-    return float(np.exp(scipy.optimize.minimize_scalar(loss, bounds=bounds, method="bounded").x))
+    def loss(point: np.ndarray) -> float:
+        own = calibrate(probabilities, of(point))[np.arange(len(labels)), labels]
+        prior = -0.5 * point[0] ** 2 + CHANCE_ROWS * scipy.special.log_expit(point[1])
+        return -float(each @ np.log(own) + prior)
+
+    start = np.array([0.0, -np.log(2 * len(labels))])
+    settings = {"xatol": 1e-6, "fatol": 1e-9, "maxiter": 1000}
+    found = scipy.optimize.minimize(loss, start, method="Nelder-Mead", options=settings)
+    return of(found.x)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bmsvm.inference.calibration import sharpen
+from bmsvm.inference.calibration import NONE, Calibration, calibrate
 
 __all__ = ["Uncertainty", "accept", "entropy", "prediction_sets", "summarise"]
 
@@ -20,8 +20,8 @@ class Uncertainty(NamedTuple):
     probabilities
         Predictive probabilities, the mean of p(y | f) over the draws, calibrated, shape (m, c).
     lower, upper
-        Ends of the central credible interval of each class's p(y | f), calibrated by the same
-        exponent, shape (m, c).
+        Ends of the central credible interval of each class's p(y | f), calibrated in the same
+        way, shape (m, c).
     entropy
         Entropy of the mean of p(y | f), in nats, shape (m,): the sum of the next two. These three
         are of the posterior as it is, before calibration.
@@ -50,7 +50,7 @@ def entropy(probabilities: np.ndarray, axis: int = -1) -> np.ndarray:
 
 
 def summarise(
-    draws: np.ndarray, exclusion: np.ndarray, level: float, power: float = 1.0
+    draws: np.ndarray, exclusion: np.ndarray, level: float, calibration: Calibration = NONE
 ) -> Uncertainty:
     """Summarise class probabilities of posterior draws.
 
@@ -62,16 +62,16 @@ def summarise(
         p(y != j | f), shape (m, c, s).
     level
         Probability of the credible intervals.
-    power
-        Exponent that calibrates probabilities; see :mod:`bmsvm.inference.calibration`.
+    calibration
+        Of the probabilities and of the ends of the intervals.
     """
     draws = draws.astype(np.float64)
     mean = draws.mean(axis=-1)
     tail = (1 - level) / 2
-    lower, upper = np.quantile(sharpen(draws, power, axis=1), (tail, 1 - tail), axis=-1)
+    lower, upper = np.quantile(calibrate(draws, calibration, axis=1), (tail, 1 - tail), axis=-1)
     total, expected = entropy(mean), entropy(draws, axis=1).mean(axis=-1)
     return Uncertainty(
-        probabilities=sharpen(mean, power),
+        probabilities=calibrate(mean, calibration),
         lower=lower,
         upper=upper,
         entropy=total,

@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from bmsvm.inference.calibration import Calibration
 from bmsvm.inference.cross_validation import CrossValidation
 from bmsvm.inference.evidence import EvidenceMaximum
 from bmsvm.inference.gibbs import BMSVMGibbs, BMSVMState
@@ -124,8 +125,10 @@ def check_fitted(model: Any) -> None:
     for name in ("n_features_in_", "n_iter_", "seed_"):
         value = getattr(model, name)
         _require(isinstance(value, int) and 0 <= value < 2**63, name)
-    power = model.calibration_power_
-    _require(isinstance(power, float) and 0 < power < np.inf, "calibration_power_")
+    by = model.calibration_
+    _require(isinstance(by, Calibration), "calibration_")
+    _require(all(isinstance(each, float) for each in by), "calibration_")
+    _require(0 < by.power < np.inf and 0 <= by.chance <= 1, "calibration_")
     p = model.n_features_in_
     _require(isinstance(model.classes_, np.ndarray) and model.classes_.shape == (c,), "classes_")
     _require(isinstance(model.kernel_, str), "kernel_")

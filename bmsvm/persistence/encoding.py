@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from bmsvm.estimators.convergence import Diagnosis
+from bmsvm.inference.calibration import Calibration
 from bmsvm.inference.cross_validation import CrossValidation
 from bmsvm.inference.evidence import EvidenceMaximum
 from bmsvm.kernels import Factor
@@ -30,6 +31,7 @@ __all__ = ["STORAGE", "Decoder", "Encoder"]
 STRUCTURES: dict[str, type] = {
     structure.__name__: structure
     for structure in (
+        Calibration,
         CrossValidation,
         Design,
         Diagnosis,

@@ -44,7 +44,7 @@ ESTIMATORS = {estimator.__name__: estimator for estimator in (BMSVMClassifier,)}
 
 FITTED = (
     "_kept",
-    "calibration_power_",
+    "calibration_",
     "classes_",
     "diagnostics_",
     "feature_names_in_",
