@@ -1,15 +1,15 @@
-"""Probabilities made as sure as the data warrant: two numbers, found by leave-one-out.
+"""Probabilities made as sure as the data warrant, by leave-one-out.
 
 Averaged over a posterior whose Gaussian process is rougher than the truth, probabilities are less
-sure than they could be; and where no row of the training data was wrong, surer than so few rows can
-show. Both are mended without moving a prediction:
+sure than they could be; and far from the boundary they may be surer than so few rows can show. Both
+are mended without moving a prediction:
 
-    q_j = (1 - eps) p_j^kappa / sum_l p_l^kappa + eps / c,
+    q_j = (1 - eps) p_j^kappa / sum_l p_l^kappa + eps / c.
 
-with kappa and eps where the log score of the training rows, each predicted without its own label
-(:mod:`bmsvm.inference.loo`), is largest. Two weak priors stand behind them: a standard normal one
-of log kappa, and for eps half a row whose label is mere chance (as Krichevsky and Trofimov
-estimate), so that eps is about 1/(2n) where every row is right.
+kappa is where the log score of the training rows, each predicted without its own label
+(:mod:`bmsvm.inference.loo`), is largest, under a standard normal prior of log kappa. eps is the
+chance of a row whose label says nothing, of which there is half a one beside n rows before anything
+is seen (as Krichevsky and Trofimov count): ``eps = 0.5 / (n + 0.5)``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ import scipy.special
 __all__ = ["NONE", "Calibration", "best_calibration", "calibrate"]
 
 CHANCE_ROWS = 0.5
-"""Rows of mere chance before the data."""
+"""Rows of mere chance beside the data."""
+
+LARGEST_LOG_POWER = 3.0
 
 
 class Calibration(NamedTuple):
@@ -32,7 +34,7 @@ class Calibration(NamedTuple):
     power
         kappa.
     chance
-        eps, the share of rows whose label is mere chance.
+        eps.
     """
 
     power: float
@@ -69,19 +71,17 @@ def best_calibration(
     Returns
     -------
     Calibration
-        The maximiser of ``sum_i w_i log q_i(y_i) - (log kappa)^2 / 2 + log(eps) / 2``.
+        With the maximiser of ``sum_i w_i log q_i(y_i) - (log kappa)^2 / 2``.
     """
     each = np.ones(len(labels)) if weights is None else np.asarray(weights, np.float64)
+    chance = CHANCE_ROWS / (np.sum(each > 0) + CHANCE_ROWS)
 
-    def of(point: np.ndarray) -> Calibration:
-        return Calibration(float(np.exp(point[0])), float(scipy.special.expit(point[1])))
+    def of(log_power: float) -> Calibration:
+        return Calibration(float(np.exp(log_power)), float(chance))
 
-    def loss(point: np.ndarray) -> float:
-        own = calibrate(probabilities, of(point))[np.arange(len(labels)), labels]
-        prior = -0.5 * point[0] ** 2 + CHANCE_ROWS * scipy.special.log_expit(point[1])
-        return -float(each @ np.log(own) + prior)
+    def loss(log_power: float) -> float:
+        own = calibrate(probabilities, of(log_power))[np.arange(len(labels)), labels]
+        return 0.5 * log_power**2 - float(each @ np.log(own))
 
-    start = np.array([0.0, -np.log(2 * len(labels))])
-    settings = {"xatol": 1e-6, "fatol": 1e-9, "maxiter": 1000}
-    found = scipy.optimize.minimize(loss, start, method="Nelder-Mead", options=settings)
-    return of(found.x)
+    bounds = (-LARGEST_LOG_POWER, LARGEST_LOG_POWER)
+    return of(scipy.optimize.minimize_scalar(loss, bounds=bounds, method="bounded").x)
