@@ -11,11 +11,11 @@ __all__ = ["AltMSVM"]
 class AltMSVM(CertifiedMachine):
     """The alternative multicategory machine: Weston and Watkins (1999), Guermeur (2002).
 
-    Class functions that sum to zero minimise
+    Class functions that sum to zero minimise ::
 
         sum_i s_i sum_{j != y_i} (f_j(x_i) - f_{y_i}(x_i) + 1 + d)_+ + gamma/2 tr(W'KW)
 
-    and kappa/2 |w0|^2, with d = 1/(c - 1). The margin is the distance of the codes, 2 for two
+    and ``kappa/2 |w0|^2``, with d = 1/(c - 1). The margin is the distance of the codes, 2 for two
     classes; another margin is another gamma. Not Fisher consistent for three classes or more.
 
     Parameters, attributes and the certified duality gap are those of

@@ -11,7 +11,7 @@ __all__ = ["MSVMClassifier"]
 class MSVMClassifier(CertifiedMachine):
     """Multicategory support vector machine of Lee, Lin and Wahba (2004), eqs. (1)-(3).
 
-    Class functions f that sum to zero, ``f = w0 + k(x)'W``, minimise
+    Class functions f that sum to zero, ``f = w0 + k(x)'W``, minimise ::
 
         sum_i s_i sum_{j != y_i} (f_j(x_i) + d)_+ + gamma/2 tr(W'KW) + kappa/2 |w0|^2
 

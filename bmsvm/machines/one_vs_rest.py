@@ -17,7 +17,7 @@ __all__ = ["OneVsRestSVC"]
 class OneVsRestSVC(KernelMachine):
     """One-versus-rest binary support vector machines, scikit-learn's ``SVC`` each.
 
-    Machine j, with labels t_i = 1 in class j and -1 elsewhere, minimises
+    Machine j, with labels t_i = 1 in class j and -1 elsewhere, minimises ::
 
         sum_i s_i (1 - t_i f_j(x_i))_+ + gamma/2 |h_j|^2 + kappa/2 w0_j^2
 
