@@ -102,7 +102,7 @@ def test_longer_chains_are_calibrated_by_all_their_draws(fitted):
     "settings", [{"likelihood": "probit"}, {"coupling": "independent"}], ids=str
 )
 def test_models_without_leave_one_out_are_left_as_they_are(settings):
-    assert fit(**settings, num_samples=10).calibration_ == NONE
+    assert fit(**settings, preset="paper", num_samples=10).calibration_ == NONE
     with pytest.raises(ValueError, match=r'calibration="loo" needs coupling="sum_to_zero"'):
         fit(**settings, calibration="loo")
 
@@ -197,7 +197,10 @@ def test_a_classifier_goes_on_from_its_search_and_compiles_nothing_new():
     assert runner._advance._cache_size() == before + 1
     assert model.n_iter_ == 50 + 20
     assert model.run_.sampler.lengthscale_selection.state is None
-    other = BMSVMClassifier(
-        num_samples=20, num_chains=2, preset="gibbs", likelihood="hinge", random_state=0
-    ).fit(X, Y)
-    assert other.n_iter_ == 300 + 20  # another sampler has to tune itself
+
+
+@pytest.mark.long
+def test_another_sampler_has_to_tune_itself():
+    settings = {"num_samples": 20, "num_chains": 2, "random_state": 0}
+    other = BMSVMClassifier(preset="gibbs", likelihood="hinge", **settings).fit(X, Y)
+    assert other.n_iter_ == 300 + 20

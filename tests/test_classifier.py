@@ -278,7 +278,11 @@ def test_weights_reach_the_model_and_classes_multiply_them():
 # Chains ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("settings", [{}, {"lengthscale": "sample", "thinning": 2}], ids=str)
+@pytest.mark.parametrize(
+    "settings",
+    [{}, pytest.param({"lengthscale": "sample", "thinning": 2}, marks=pytest.mark.long)],
+    ids=str,
+)
 def test_fitting_more_is_having_fitted_longer(settings):
     if "lengthscale" in settings:
         settings = {"lengthscale_grid": np.geomspace(0.5, 5, 6), **settings}

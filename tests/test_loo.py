@@ -13,7 +13,10 @@ from bmsvm.models.couplings import contrast
 
 CASES = (
     oracle.Case(3, "sum_to_zero", "hinge", (0, 1, 2, 2, 1)),
-    oracle.Case(3, "sum_to_zero", "normalized", (0, 1, 2, 1, 0), duplicates=True, seed=2),
+    pytest.param(
+        oracle.Case(3, "sum_to_zero", "normalized", (0, 1, 2, 1, 0), duplicates=True, seed=2),
+        marks=pytest.mark.long,
+    ),
     oracle.Case(2, "sum_to_zero", "normalized", (0, 1, 0, 0, 1, 1), seed=3),
     oracle.Case(3, "sum_to_zero", "normalized", (0, 1, 2, 2), weights=(2.0, 0.0, 1.0, 1.0)),
 )

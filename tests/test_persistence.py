@@ -94,7 +94,13 @@ CONFIGURATIONS = {
 }
 
 
-@pytest.mark.parametrize("name", CONFIGURATIONS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.long if name == "sampled" else ())
+        for name in CONFIGURATIONS
+    ],
+)
 def test_loading_gives_the_model_back_and_its_chains_go_on(name, tmp_path):
     settings = CONFIGURATIONS[name]
     model = fit(**settings)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
@@ -224,8 +225,7 @@ class BMSVMGibbs(MCMCKernel):
         precision = str(jnp.result_type(float))
         cached, data = self._prepared, (X, y, row_weights, spare_rows, precision)
         if cached is None or not all(map(_same, cached[0], data)):
-            # Parallel chains and ArviZ call this while tracing; the data are concrete all the same.
-            with jax.ensure_compile_time_eval():
+            with _concrete():
                 self._tuned = None
                 settings = self._resolved(X, y, row_weights, spare_rows)
                 if self._tuned is not None:  # its Gram matrix is that of the lengthscale found
@@ -350,6 +350,15 @@ class BMSVMGibbs(MCMCKernel):
         self.__dict__.update(state)
         if self._preset is not None:
             self.blocks = self._preset_blocks()
+
+
+def _concrete() -> AbstractContextManager[Any]:
+    """Compute now: parallel chains and ArviZ prepare while tracing, and data are concrete.
+
+    Elsewhere nothing is changed, or programs would be compiled once inside and once outside.
+    """
+    tracing = isinstance(jnp.zeros(()), jax.core.Tracer)
+    return jax.ensure_compile_time_eval() if tracing else nullcontext()
 
 
 def _same(one: Any, other: Any) -> bool:
