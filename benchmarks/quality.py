@@ -30,6 +30,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
 from bmsvm import PAPER, BMSVMClassifier, datasets
+from bmsvm.plots.reliability import reliability_table
 
 TRAINING_ROWS = {
     "wine": 120,
@@ -107,26 +108,16 @@ def classifiers(seed: int) -> dict:
 KINDS = ("bmsvm", "calibrated SVC", "SVC probability", "GP classifier", "logistic")
 
 
-def calibration_error(probabilities: np.ndarray, labels: np.ndarray, bins: int = 15) -> float:
-    confidence = probabilities.max(1)
-    right = probabilities.argmax(1) == labels
-    which = np.minimum((confidence * bins).astype(int), bins - 1)
-    gaps = [
-        (which == b).mean() * abs(right[which == b].mean() - confidence[which == b].mean())
-        for b in np.unique(which)
-    ]
-    return float(np.sum(gaps))
-
-
 def proper_scores(probabilities: np.ndarray, labels: np.ndarray) -> dict:
     clipped = np.clip(probabilities, 1e-12, None)
     clipped /= clipped.sum(1, keepdims=True)
     one_hot = np.eye(probabilities.shape[1])[labels]
+    right = probabilities.argmax(1) == labels
     return {
         "log_loss": float(log_loss(labels, clipped, labels=np.arange(clipped.shape[1]))),
         "brier": float(np.mean(((probabilities - one_hot) ** 2).sum(1))),
-        "error": float(np.mean(probabilities.argmax(1) != labels)),
-        "ece": calibration_error(probabilities, labels),
+        "error": float(np.mean(~right)),
+        "ece": reliability_table(probabilities.max(1), right, bins=15).calibration_error,
     }
 
 

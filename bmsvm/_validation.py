@@ -18,6 +18,7 @@ __all__ = [
     "check_row_weights",
     "check_rows_and_labels",
     "labels_of_rows",
+    "positive_numbers",
 ]
 
 
@@ -48,6 +49,15 @@ def check_bounds(name: str, bounds: Any) -> tuple[float, float]:
             f"got {bounds!r}"
         )
     return low, high
+
+
+def positive_numbers(values: Any) -> np.ndarray | None:
+    """Return an array of float64, or None unless it has numbers, all positive and finite."""
+    try:
+        array = np.asarray(values, np.float64)
+    except (TypeError, ValueError):
+        return None
+    return array if array.size > 0 and bool(np.all(np.isfinite(array) & (array > 0))) else None
 
 
 def check_count(name: str, value: object, smallest: int = 1) -> None:

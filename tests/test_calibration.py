@@ -99,11 +99,15 @@ def test_longer_chains_are_calibrated_by_all_their_draws(fitted):
 
 
 @pytest.mark.parametrize(
-    "settings", [{"likelihood": "probit"}, {"coupling": "independent"}], ids=str
+    ("settings", "needed"),
+    [
+        ({"likelihood": "probit"}, 'likelihood="hinge" or "normalized".*got \'probit\''),
+        ({"coupling": "independent"}, "coupling=\"sum_to_zero\".*got 'independent'"),
+    ],
 )
-def test_models_without_leave_one_out_are_left_as_they_are(settings):
+def test_models_without_leave_one_out_are_left_as_they_are(settings, needed):
     assert fit(**settings, preset="paper", num_samples=10).calibration_ == NONE
-    with pytest.raises(ValueError, match=r'calibration="loo" needs coupling="sum_to_zero"'):
+    with pytest.raises(ValueError, match=f'calibration="loo" needs {needed}: pass'):
         fit(**settings, calibration="loo")
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from bmsvm.inference.posterior import Posterior
 from bmsvm.models.couplings import class_map
-from bmsvm.models.likelihoods import LIKELIHOODS, weigh
+from bmsvm.models.likelihoods import log_mean_likelihood
 
 __all__ = ["integrated_log_likelihood"]
 
@@ -69,14 +69,9 @@ def _log_means(
     likelihood: str,
 ) -> jax.Array:
     """Log means over the noise (s, J, c) of the likelihood at functions (s, n, c): shape (s, n)."""
-    points = noise.shape[1]
-    each = jnp.repeat(labels, points)
 
     def one(draw):
         function, around = draw
-        scores = (function[:, None] + around).reshape(-1, function.shape[-1])
-        logs = LIKELIHOODS[likelihood](scores, each).reshape(-1, points)
-        logs = weigh(logs, None if weights is None else weights[:, None])
-        return jax.nn.logsumexp(logs, axis=1) - jnp.log(points)
+        return log_mean_likelihood(function[:, None] + around, labels, likelihood, weights)
 
     return jax.lax.map(one, (functions, noise))

@@ -22,7 +22,7 @@ from bmsvm.estimators.saving import Savable
 from bmsvm.inference import uncertainty
 from bmsvm.inference.calibration import NONE, Calibration, best_calibration, calibrate
 from bmsvm.inference.gibbs import BMSVMGibbs
-from bmsvm.inference.loo import has_leave_one_out, leave_one_out
+from bmsvm.inference.loo import leave_one_out, obstacle
 from bmsvm.inference.posterior import POINTS, Posterior, posterior_of
 from bmsvm.inference.posterior_predictive import predictive_draws
 from bmsvm.inference.run import WATCHED, Run, run_chains
@@ -310,13 +310,9 @@ class BMSVMClassifier(
             check_count("num_warmup", self.num_warmup, smallest=0)
         if self.calibration is not None:
             check_choice("calibration", self.calibration, CALIBRATIONS)
-        if self.calibration == "loo" and (
-            self.coupling != "sum_to_zero" or self.likelihood == "probit"
-        ):
-            raise ValueError(
-                'calibration="loo" needs coupling="sum_to_zero" and likelihood="normalized" or '
-                f'"hinge"; got {self.coupling!r} and {self.likelihood!r}: pass "auto" or None'
-            )
+        needed = obstacle(self.coupling, self.likelihood)
+        if self.calibration == "loo" and needed is not None:
+            raise ValueError(f'calibration="loo" needs {needed}: pass calibration="auto" or None')
         check_choice("decision", self.decision, DECISIONS)
         check_choice("uncertainty", self.uncertainty, UNCERTAINTIES)
         for name in ("standardize", "progress_bar"):
@@ -385,7 +381,7 @@ class BMSVMClassifier(
     def _best_calibration(self) -> Calibration:
         """Find that under which the training rows, predicted without their labels, score best."""
         problem = self.problem_
-        if self.calibration is None or not has_leave_one_out(problem):
+        if self.calibration is None or obstacle(problem.coupling, problem.likelihood):
             return NONE
         samples = self.run_.samples
         total = samples["precision"].size

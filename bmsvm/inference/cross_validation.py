@@ -21,7 +21,12 @@ from sklearn.model_selection import StratifiedKFold, check_cv
 from tqdm.auto import tqdm
 
 from bmsvm import kernels
-from bmsvm._validation import check_choice, check_count, check_rows_and_labels
+from bmsvm._validation import (
+    check_choice,
+    check_count,
+    check_rows_and_labels,
+    positive_numbers,
+)
 from bmsvm.inference.gibbs import BMSVMGibbs
 from bmsvm.inference.loo import leave_one_out
 from bmsvm.inference.predict import Features, class_probabilities, features_at
@@ -145,14 +150,8 @@ def default_grid(rows: ArrayLike) -> np.ndarray:
 def _check_grid(grid: ArrayLike | None, rows: np.ndarray) -> np.ndarray:
     if grid is None:
         return default_grid(rows)
-    try:
-        values = np.asarray(grid, np.float64)
-        good = values.ndim in (1, 2) and values.size > 0 and bool(np.all(values > 0))
-        good = good and bool(np.all(np.isfinite(values)))
-        good = good and (values.ndim == 1 or values.shape[1] == rows.shape[1])
-    except (TypeError, ValueError):
-        good = False
-    if not good:
+    values = positive_numbers(grid)
+    if values is None or values.shape[1:] not in ((), rows.shape[1:]) or values.ndim == 0:
         raise ValueError(
             "grid must be positive numbers, shape (G,), or (G, p) for one per feature, of which X "
             f"has {rows.shape[1]}; got {grid!r}"

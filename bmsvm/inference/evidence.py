@@ -66,10 +66,7 @@ SIGNIFICANT = 4.0
 """Standard errors at which a mean gradient is told from zero."""
 
 TOLERANCE = 0.1
-"""Largest error of the log of a parameter."""
-
-LARGEST_DRIFT = 0.2
-"""How far it may drift within the averaged half."""
+"""How far the log of a parameter may drift within the averaged half, and its largest error."""
 
 MIXED = 1.1
 """R-hat of log tau and log sigma2 over the averaged half below which chains count as mixed."""
@@ -462,7 +459,7 @@ def _summary(
     at_bound = ((found > high - 0.05) & (gradient > 0)) | ((found < low + 0.05) & (gradient < 0))
     still = np.abs(gradient) <= SIGNIFICANT * gradient_error
     first, last = (part.mean(0) for part in np.array_split(path[half:], 2))
-    sure = (log_error <= TOLERANCE) & (np.abs(last - first) <= LARGEST_DRIFT)
+    sure = (log_error <= TOLERANCE) & (np.abs(last - first) <= TOLERANCE)
     converged = bool(np.all((still & sure) | at_bound)) and rhat < MIXED
     size = found.size - len(also)
     if not converged:

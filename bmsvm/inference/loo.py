@@ -31,7 +31,7 @@ from bmsvm.models.kernel_parameters import nearest_on_grid
 from bmsvm.models.problem import Problem
 from bmsvm.models.whitening import matrix_function, shrinkage
 
-__all__ = ["LeaveOneOut", "cavity", "has_leave_one_out", "leave_one_out"]
+__all__ = ["LeaveOneOut", "cavity", "leave_one_out", "obstacle"]
 
 
 class LeaveOneOut(NamedTuple):
@@ -71,8 +71,6 @@ def _over_cavities(
     draws: dict[str, jax.Array], nodes: jax.Array, problem: Problem
 ) -> tuple[jax.Array, jax.Array]:
     """``log m_i``, shape (s, n), and mean class probabilities, shape (s, n, c), of each draw."""
-    log_likelihood = likelihoods.LIKELIHOODS[problem.likelihood]
-    labels = jnp.repeat(problem.labels, nodes.shape[0])
 
     def one(draw):
         columns = to_columns(draw["scores"], problem.labels, problem.coupling)
@@ -80,10 +78,9 @@ def _over_cavities(
         mean, variance = cavity(columns, draw["precision"], draw["noise_variance"], here)
         around = mean[:, None] + jnp.sqrt(variance)[:, None, None] * nodes
         scores = class_vector(around, problem.coupling)  # (n, nodes, c)
-        of_labels = log_likelihood(scores.reshape(-1, problem.n_classes), labels)
-        each = None if problem.row_weights is None else problem.row_weights[:, None]
-        of_labels = likelihoods.weigh(of_labels.reshape(problem.n_rows, -1), each)
-        log_mean = jax.nn.logsumexp(of_labels, axis=1) - jnp.log(nodes.shape[0])
+        log_mean = likelihoods.log_mean_likelihood(
+            scores, problem.labels, problem.likelihood, problem.row_weights
+        )
         return log_mean, likelihoods.class_probabilities(scores, problem.likelihood).mean(1)
 
     return jax.lax.map(one, draws)
@@ -109,13 +106,13 @@ def _pareto_smoothed(log_ratios: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return array_stats.psislw(-log_ratios)  # takes the log likelihood
 
 
-def has_leave_one_out(problem: Problem) -> bool:
-    """Whether :func:`leave_one_out` knows the model."""
-    return (
-        problem.coupling == "sum_to_zero"
-        and problem.likelihood != "probit"
-        and problem.family is None
-    )
+def obstacle(coupling: str, likelihood: str) -> str | None:
+    """Say what :func:`leave_one_out` needs of the model and this one has not; None if nothing."""
+    if coupling != "sum_to_zero":
+        return f'coupling="sum_to_zero", in which all columns observe a row; got {coupling!r}'
+    if likelihood == "probit":
+        return f'likelihood="hinge" or "normalized", which are positive; got {likelihood!r}'
+    return None
 
 
 def leave_one_out(
@@ -135,16 +132,9 @@ def leave_one_out(
         Quasi-random points at which means over cavities are taken; a power of two.
     """
     check_count("num_nodes", num_nodes)
-    if problem.coupling != "sum_to_zero":
-        raise ValueError(
-            'leave-one-out needs coupling="sum_to_zero", in which all columns observe a row; '
-            f"got {problem.coupling!r}"
-        )
-    if problem.likelihood == "probit":
-        raise ValueError(
-            'leave-one-out needs likelihood="hinge" or "normalized", which are positive; '
-            f"got {problem.likelihood!r}"
-        )
+    needed = obstacle(problem.coupling, problem.likelihood)
+    if needed is not None:
+        raise ValueError(f"leave-one-out needs {needed}")
     if problem.family is not None:
         raise ValueError(
             "leave-one-out needs a kernel with parameters that are fixed or on a grid; the problem "

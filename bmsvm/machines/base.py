@@ -15,7 +15,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from bmsvm import kernels
-from bmsvm._validation import check_positive
+from bmsvm._validation import check_positive, positive_numbers
 from bmsvm.estimators.inputs import KernelInputs, check_flag
 from bmsvm.inference.cross_validation import Fold, default_grid, make_folds
 from bmsvm.kernels import STATIONARY, KernelFn
@@ -292,12 +292,8 @@ def _is_number(value: object) -> bool:
 
 def _check_values(name: str, values: Any) -> np.ndarray:
     """Return positive numbers, shape (G,), or raise ``ValueError``."""
-    try:
-        array = np.asarray(values, np.float64)
-        good = array.ndim == 1 and array.size > 0 and bool(np.all(np.isfinite(array) & (array > 0)))
-    except (TypeError, ValueError):
-        good = False
-    if not good:
+    array = positive_numbers(values)
+    if array is None or array.ndim != 1:
         raise ValueError(
             f"{name} must be positive numbers, such as numpy.geomspace(0.001, 10, 9); "
             f"got {values!r}"

@@ -22,6 +22,7 @@ __all__ = [
     "class_probabilities",
     "exclusion_probabilities",
     "hinge",
+    "log_mean_likelihood",
     "margin_offset",
     "normalized",
     "probabilities_by_class",
@@ -108,6 +109,26 @@ def weigh(log_likelihoods: jax.Array, weights: jax.Array | None) -> jax.Array:
     if weights is None:
         return log_likelihoods
     return jnp.where(weights > 0, weights * log_likelihoods, 0.0)
+
+
+def log_mean_likelihood(
+    scores: jax.Array, labels: jax.Array, likelihood: str, weights: jax.Array | None = None
+) -> jax.Array:
+    """Log of the mean of p(y | z) over several scores of each row, shape (n,).
+
+    Parameters
+    ----------
+    scores
+        Shape (n, J, c).
+    labels, weights
+        Class index and weight of each row, shape (n,).
+    likelihood
+        Name of the likelihood.
+    """
+    n, points, c = scores.shape
+    each = LIKELIHOODS[likelihood](scores.reshape(-1, c), jnp.repeat(labels, points))
+    logs = weigh(each.reshape(n, points), None if weights is None else weights[:, None])
+    return jax.nn.logsumexp(logs, axis=1) - jnp.log(points)
 
 
 def probabilities_by_class(scores: Sequence[jax.Array], likelihood: str) -> list[jax.Array]:
