@@ -36,7 +36,7 @@ __all__ = ["DEFAULT_LENGTHSCALE", "BMSVMClassifier"]
 DEFAULT_LENGTHSCALE = "marginal-likelihood"
 """How the lengthscale is found unless something is said."""
 
-EVIDENCE = {"num_warmup": 60, "num_steps": 40, "sweeps": 5}
+EVIDENCE = {"num_warmup": 60, "num_steps": 40, "sweeps": 5, "step_size": 0.07}
 """How the marginal likelihood is climbed, unless something is said."""
 
 WARMUP = 300
