@@ -18,13 +18,13 @@ class Row(NamedTuple):
     title
         What to call it.
     kind
-        ``"completed"`` for the two readings of the printed algorithm, ``"default"`` for the models as
-        this package samples them, ``"machine"``.
+        ``"completed"`` for the two readings of the printed algorithm, ``"default"`` for the models
+        as this package samples them, ``"machine"``.
     variant
         How the missing scores are filled in; the likelihood; or the name of the machine.
     decides_by
-        Class by the least probability of *not* being in it, ``"exclusion"``, eq. (20); by the largest
-        ``"probability"``, eq. (21); or by the largest ``"score"``.
+        Class by the least probability of *not* being in it, ``"exclusion"``, eq. (20); by the
+        largest ``"probability"``, eq. (21); or by the largest ``"score"``.
     """
 
     title: str

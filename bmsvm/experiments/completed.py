@@ -15,8 +15,8 @@ difference:
     The updates are conditionals of no joint density and there is **no stationary distribution**;
     sigma2 wanders off (docs/paper.md). It is here because the printed table may have come of it.
 
-A row of weight 0 is left out exactly, whatever its label is said to be: its scores are drawn given all
-other rows', everything between integrated out.
+A row of weight 0 is left out exactly, whatever its label is said to be: its scores are drawn given
+all other rows', everything between integrated out.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def _scores(key: jax.Array, position: Position, problem: Problem, fill: str) -> 
 
 
 def _left_out(problem: Problem) -> jax.Array | None:
-    """Number of the row that has no weight; None where all rows count."""
+    """Return the number of the row that has no weight; None where all rows count."""
     return None if problem.row_weights is None else jnp.argmin(problem.row_weights)
 
 

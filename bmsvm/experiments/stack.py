@@ -1,9 +1,9 @@
 """Many posterior fits of one shape as one program: leave-one-out fits, or splits.
 
-A fit is a lane of a batch. Lanes share a problem but for some of its fields, which have a leading axis
-of lanes. Leave-one-out lanes differ in labels and weights only: a row of weight 0 has no say in
-the posterior, so that all of them share one Gram matrix and one eigenbasis, and their products with
-it are one matrix product. The left-out row's label is replaced before anything sees it.
+A fit is a lane of a batch. Lanes share a problem but for some of its fields, which have a leading
+axis of lanes. Leave-one-out lanes differ in labels and weights only: a row of weight 0 has no say
+in the posterior, so that all of them share one Gram matrix and one eigenbasis, and their products
+with it are one matrix product. The left-out row's label is replaced before anything sees it.
 """
 
 from __future__ import annotations
@@ -305,7 +305,7 @@ def _predict(
     return excluded, chances, middle
 
 
-@functools.partial(jax.jit, static_argnames=("blocks", "keep"), donate_argnums=(0,))
+@functools.partial(jax.jit, static_argnames=("blocks",), donate_argnums=(0,))
 def _advance(
     carry: _Carry,
     varied: dict[str, Any],
@@ -315,12 +315,15 @@ def _advance(
     n_tuned: jax.Array,
     count: jax.Array,
     thinning: jax.Array,
+    keep: jax.Array,
     nodes: jax.Array,
     *,
     blocks: tuple[Block, ...],
-    keep: bool,
 ) -> tuple[_Carry, Any]:
-    """Make ``count`` draws, of sweeps that are counted from ``first``; sums and traces of them."""
+    """Make ``count`` draws, of sweeps that are counted from ``first``; sums and traces of them.
+
+    One program serves warm-up and sampling: without ``keep`` nobody looks at the draws.
+    """
 
     def sweep(i, carry: _Carry) -> _Carry:
         def one(key, position, memory, varied):
@@ -348,48 +351,61 @@ def _advance(
 
         return jax.vmap(one)(carry.key, carry.position, varied, targets)
 
-    def sweeps(i, carry):
-        begin = first + i * thinning
-        return jax.lax.fori_loop(begin, begin + thinning, sweep, carry)
-
-    if not keep:
-        return jax.lax.fori_loop(0, count, sweeps, carry), None
     sums, trace = jax.eval_shape(look, carry)
     empty = (
         jax.tree.map(lambda like: jnp.zeros(like.shape, like.dtype), sums),
         jax.tree.map(lambda like: jnp.zeros((PIECE, *like.shape), like.dtype), trace),
     )
 
-    def draw(i, both):
-        carry, (totals, kept) = both
-        carry = sweeps(i, carry)
+    def looked(i, carry, totals, kept):
         sums, trace = look(carry)
         totals = jax.tree.map(jnp.add, totals, sums)
-        kept = jax.tree.map(lambda all_, one: all_.at[i].set(one), kept, trace)
-        return carry, (totals, kept)
+        return totals, jax.tree.map(lambda all_, one: all_.at[i].set(one), kept, trace)
+
+    def draw(i, both):
+        carry, seen = both
+        begin = first + i * thinning
+        carry = jax.lax.fori_loop(begin, begin + thinning, sweep, carry)
+        seen = jax.lax.cond(keep, lambda: looked(i, carry, *seen), lambda: seen)
+        return carry, seen
 
     return jax.lax.fori_loop(0, count, draw, (carry, empty))
 
 
-def _advanced(carry, stack: Stack, blocks, sweeps: int, *, tuned: int, first: int, report):
-    """Make sweeps of which nothing is kept, piece by piece."""
+def _advanced(
+    carry: _Carry,
+    stack: Stack,
+    blocks: tuple[Block, ...],
+    sizes: tuple[int, int],
+    *,
+    first: int,
+    tuned: int,
+    report: Callable[[int], None],
+    keep: bool = True,
+) -> tuple[_Carry, list[Any]]:
+    """Make ``sizes`` draws, of so many sweeps each, piece by piece; and what was kept of them."""
+    draws, thinning = sizes
     nodes = _nodes(stack)
-    for begin in range(0, sweeps, PIECE):
-        count = min(PIECE, sweeps - begin)
-        numbers = (jnp.asarray(each) for each in (first + begin, tuned, count, 1))
-        carry, _ = _advance(
+    pieces = []
+    for begin in range(0, draws, PIECE):
+        count = min(PIECE, draws - begin)
+        numbers = (first + begin * thinning, tuned, count, thinning)
+        carry, (sums, kept) = _advance(
             carry,
             stack.varied,
             stack.targets,
             stack.problem,
-            *numbers,
+            *(jnp.asarray(each, jnp.int32) for each in numbers),
+            jnp.asarray(keep),
             nodes,
             blocks=blocks,
-            keep=False,
         )
         jax.block_until_ready(carry.position.precision)
-        report(count)
-    return carry
+        if keep:
+            totals = [np.asarray(each, np.float64) for each in sums]
+            pieces.append((totals, {name: np.asarray(x)[:count] for name, x in kept.items()}))
+        report(count * thinning)
+    return carry, pieces
 
 
 def _nodes(stack: Stack) -> jax.Array:
@@ -408,7 +424,9 @@ def _pilots(key, stack: Stack, blocks, sweeps: int, report) -> _Carry:
     targets = Targets(row=jnp.zeros(PILOTS, jnp.int32))
     pilots = Stack(stack.problem, _hidden(stack.labels, blind), targets, blind, stack.labels)
     carry = _begin(jax.random.split(key, PILOTS), pilots.varied, pilots.problem, blocks=blocks)
-    carry = _advanced(carry, pilots, blocks, sweeps, tuned=sweeps, first=0, report=report)
+    carry, _ = _advanced(
+        carry, pilots, blocks, (sweeps, 1), first=0, tuned=sweeps, report=report, keep=False
+    )
     of_lane = group[np.argmax(stack.blind, axis=1)]
     position, memory = jax.tree.map(lambda leaf: leaf[of_lane], (carry.position, carry.memory))
     keys = jax.random.split(jax.random.fold_in(key, 1), stack.n_lanes)
@@ -450,35 +468,14 @@ def run_stack(
         keys = jax.random.split(key, stack.n_lanes)
         carry = _begin(keys, stack.varied, stack.problem, blocks=blocks)
         first, tuned = 0, schedule.warmup
-    carry = _advanced(
-        carry,
-        stack,
-        blocks,
-        schedule.warmup,
-        tuned=tuned,
-        first=first,
-        report=lambda n: report(n / total),
+    advanced = functools.partial(
+        _advanced, stack=stack, blocks=blocks, tuned=tuned, report=lambda n: report(n / total)
     )
-    totals, pieces = [], []
-    nodes = _nodes(stack)
-    first += schedule.warmup
-    for begin in range(0, schedule.draws, PIECE):
-        count = min(PIECE, schedule.draws - begin)
-        begun = first + begin * schedule.thinning
-        numbers = (jnp.asarray(each) for each in (begun, tuned, count, schedule.thinning))
-        carry, (sums, kept) = _advance(
-            carry,
-            stack.varied,
-            stack.targets,
-            stack.problem,
-            *numbers,
-            nodes,
-            blocks=blocks,
-            keep=True,
-        )
-        totals.append([np.asarray(each, np.float64) for each in sums])
-        pieces.append({name: np.asarray(values)[:count] for name, values in kept.items()})
-        report(count * schedule.thinning / total)
-    excluded, chances = (sum(parts) / schedule.draws for parts in zip(*totals, strict=True))
-    traces = {name: np.concatenate([piece[name] for piece in pieces]) for name in pieces[0]}
+    carry, _ = advanced(carry, sizes=(schedule.warmup, 1), first=first, keep=False)
+    sizes = schedule.draws, schedule.thinning
+    _, pieces = advanced(carry, sizes=sizes, first=first + schedule.warmup)
+    excluded, chances = (
+        sum(parts) / schedule.draws for parts in zip(*(each for each, _ in pieces), strict=True)
+    )
+    traces = {name: np.concatenate([kept[name] for _, kept in pieces]) for name in pieces[0][1]}
     return Drawn(excluded, chances, traces)
