@@ -22,7 +22,6 @@ from bmsvm.experiments.completed import row_cavity
 from bmsvm.experiments.protocol import Data, Part, standardized
 from bmsvm.inference.blocks import Block, Phase, in_turn, memories
 from bmsvm.inference.gibbs import perfect_scores
-from bmsvm.inference.quasirandom import normal_points
 from bmsvm.models import likelihoods
 from bmsvm.models.conditionals import intercept_collapsed, project, weights_full
 from bmsvm.models.couplings import class_vector, to_columns
@@ -46,8 +45,8 @@ PIECE = 25
 PILOTS = 10
 """Chains that tune the moves of leave-one-out fits, each blind to the rows of its fits."""
 
-LEAVE_ONE_OUT_POINTS, SPLIT_POINTS = 16, 2
-"""Points at which the noise of a score is integrated, for each draw."""
+LEAVE_ONE_OUT_PAIRS, SPLIT_PAIRS = 8, 1
+"""Pairs of opposite points, drawn for each draw, over which the noise of scores is averaged."""
 
 WATCHED_ROWS = 8
 """Test rows of a split whose functions are watched for R-hat."""
@@ -267,12 +266,16 @@ def _begin(keys, varied, problem: Problem, *, blocks: tuple[Block, ...]) -> _Car
 
 
 def _predict(
-    key: jax.Array, position: Position, targets: Targets, problem: Problem, nodes: jax.Array
+    key: jax.Array, position: Position, targets: Targets, problem: Problem
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Exclusion and class probabilities, (m, c), and functions, (m, c), of one draw."""
     here = problem.at(position.kernel)
     columns, noise = position.columns, position.noise_variance
     seen = project(columns, here)
+    key, key_nodes = jax.random.split(key)
+    pairs = SPLIT_PAIRS if targets.row is None else LEAVE_ONE_OUT_PAIRS
+    nodes = jax.random.normal(key_nodes, (pairs, problem.n_columns), columns.dtype)
+    nodes = jnp.concatenate([nodes, -nodes])
     if targets.row is not None:
         cavity = row_cavity(targets.row, columns, seen, position.precision, here)
         middle = cavity.mean[None]
@@ -316,7 +319,6 @@ def _advance(
     count: jax.Array,
     thinning: jax.Array,
     keep: jax.Array,
-    nodes: jax.Array,
     *,
     blocks: tuple[Block, ...],
 ) -> tuple[_Carry, Any]:
@@ -339,7 +341,7 @@ def _advance(
         def one(key, position, varied, targets):
             here = _lane_problem(problem, varied)
             key = jax.random.fold_in(key, 0x70)
-            excluded, chances, functions = _predict(key, position, targets, here, nodes)
+            excluded, chances, functions = _predict(key, position, targets, here)
             trace = {
                 "log_noise_variance": jnp.log(position.noise_variance),
                 "log_precision": jnp.log(position.precision),
@@ -385,7 +387,6 @@ def _advanced(
 ) -> tuple[_Carry, list[Any]]:
     """Make ``sizes`` draws, of so many sweeps each, piece by piece; and what was kept of them."""
     draws, thinning = sizes
-    nodes = _nodes(stack)
     pieces = []
     for begin in range(0, draws, PIECE):
         count = min(PIECE, draws - begin)
@@ -397,7 +398,6 @@ def _advanced(
             stack.problem,
             *(jnp.asarray(each, jnp.int32) for each in numbers),
             jnp.asarray(keep),
-            nodes,
             blocks=blocks,
         )
         jax.block_until_ready(carry.position.precision)
@@ -406,12 +406,6 @@ def _advanced(
             pieces.append((totals, {name: np.asarray(x)[:count] for name, x in kept.items()}))
         report(count * thinning)
     return carry, pieces
-
-
-def _nodes(stack: Stack) -> jax.Array:
-    number = SPLIT_POINTS if stack.targets.row is None else LEAVE_ONE_OUT_POINTS
-    points = normal_points(number, stack.problem.n_columns, seed=0)
-    return jnp.asarray(points, stack.problem.factor.basis.dtype)
 
 
 def _pilots(key, stack: Stack, blocks, sweeps: int, report) -> _Carry:
