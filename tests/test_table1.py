@@ -13,7 +13,7 @@ from bmsvm.cli import main
 from bmsvm.experiments import cells as table_cells
 from bmsvm.experiments import protocol, render, table1
 from bmsvm.experiments.cells import Cell, cells_of, schedule_of
-from bmsvm.experiments.completed import completed_blocks, row_cavity
+from bmsvm.experiments.completed import _noise, _scores, completed_blocks, row_cavity, seen_of
 from bmsvm.experiments.printed import PRINTED, printed_error
 from bmsvm.experiments.results import r_hats, scored
 from bmsvm.experiments.stack import (
@@ -28,7 +28,7 @@ from bmsvm.inference.predict import class_probabilities, features_at
 from bmsvm.inference.presets import preset_blocks
 from bmsvm.inference.run import run_chains
 from bmsvm.kernels import gaussian
-from bmsvm.models.conditionals import project
+from bmsvm.models.hierarchy import Position
 from bmsvm.models.regram import with_gram
 
 SWEEPS = {
@@ -95,7 +95,7 @@ def test_the_cavity_of_one_row_is_that_of_all():
     problem = prepare(data.rows, data.labels, lengthscale=1.5, hyperparameters=oracle.LIVELY)
     columns = jnp.asarray(rng.normal(size=(18, 2)))
     mean, variance = cavity(columns, 0.4, 1.0, problem)
-    found = row_cavity(5, columns, project(columns, problem), 0.4, problem)
+    found = row_cavity(5, columns[5], seen_of(columns.T, 0.4, problem), problem)
     np.testing.assert_allclose(found.mean, mean[5], rtol=1e-10)
     np.testing.assert_allclose(found.variance, variance[5], rtol=1e-10)
 
@@ -178,19 +178,22 @@ def test_leaving_out_by_weight_is_fitting_without_the_row(sweep):
 
 def test_the_filled_in_own_scores_are_minus_the_sum_of_the_others():
     data = small_data()
-    problem = with_gram(prepare(data.rows, data.labels), np.eye(18))
-    problem = completed_problem(problem)
-    stack = split_stack(
-        data, [protocol.Part(np.arange(18), np.arange(3))], settings_of("sum", lengthscale=1.0)
+    problem = completed_problem(with_gram(prepare(data.rows, data.labels), np.eye(18)))
+    rng = np.random.default_rng(2)
+    position = Position(
+        columns=jnp.asarray(rng.normal(size=(18, 3))),
+        intercept=jnp.zeros(3),
+        weights=jnp.asarray(rng.normal(size=(18, 3))),
+        noise_variance=jnp.asarray(1.0),
+        precision=jnp.asarray(1.0),
     )
-    from bmsvm.experiments.stack import _begin
-
-    blocks = completed_blocks("sum")
-    carry = _begin(jax.random.split(jax.random.key(0), 1), stack.varied, problem, blocks=blocks)
-    position = jax.tree.map(lambda leaf: leaf[0], carry.position)
-    moved, *_ = blocks[0].step(jax.random.key(1), position, (), problem, None)
-    np.testing.assert_allclose(moved.columns.sum(1), 0.0, atol=1e-12)
-    assert np.any(moved.columns != position.columns)
+    noise = _noise(jax.random.key(0), (3, 18), jnp.float64)
+    filled = np.asarray(_scores(position, problem, noise, "sum"))
+    np.testing.assert_allclose(filled.sum(0), 0.0, atol=1e-12)
+    drawn = np.asarray(_scores(position, problem, noise, "drawn"))
+    own = data.labels == np.arange(3)[:, None]
+    np.testing.assert_array_equal(drawn[~own], filled[~own])
+    assert np.all(drawn[own] != filled[own])
 
 
 def test_splits_with_sampled_theta_predict_all_their_rows():
@@ -248,7 +251,7 @@ def test_finished_cells_are_not_run_again(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="give another --output"):
         table1.run_table(options_at(tmp_path, quick=True))
     (tmp_path / "cells" / "msvm-wine-cv.json").write_text('{"error": ')
-    with pytest.raises(ValueError, match="msvm-wine-cv.json is no finished cell: remove it"):
+    with pytest.raises(ValueError, match=r"msvm-wine-cv\.json is no finished cell: remove it"):
         table1.run_table(options_at(tmp_path))
 
 

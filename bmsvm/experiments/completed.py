@@ -22,29 +22,18 @@ all other rows', everything between integrated out.
 from __future__ import annotations
 
 import functools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpyro.distributions as dist
 
 from bmsvm._validation import check_choice
 from bmsvm.inference.blocks import Block, stateless
-from bmsvm.models.conditionals import (
-    Projection,
-    intercept_collapsed,
-    log_density_columns,
-    noise_variance_collapsed,
-    precision_full,
-    project,
-    weights_full,
-)
-from bmsvm.models.hierarchy import Position, latent
+from bmsvm.models.hierarchy import Position
 from bmsvm.models.likelihoods import margin_offset
 from bmsvm.models.problem import Problem
-from bmsvm.models.whitening import shrinkage
 
-__all__ = ["FILLS", "Cavity", "completed_blocks", "row_cavity"]
+__all__ = ["FILLS", "Cavity", "completed_blocks", "row_cavity", "seen_of"]
 
 FILLS = ("drawn", "sum")
 STEP_SIZE = 1.0
@@ -67,114 +56,180 @@ class Cavity(NamedTuple):
     variance: jax.Array
 
 
-def row_cavity(
-    row: jax.Array,
-    columns: jax.Array,
-    projection: Projection,
-    precision: jax.Array,
-    problem: Problem,
-) -> Cavity:
-    """Cavity of one row, of the columns (n, k) and their projection: O(r k)."""
+class Seen(NamedTuple):
+    """Columns in the eigenbasis of K at one value of tau; R = I + K/tau.
+
+    coordinates
+        Of the columns, shape (k, r).
+    ones
+        U'1, shape (r,).
+    shrink
+        lambda/(lambda + tau), shape (r,).
+    column_ones
+        1'R^-1 T, shape (k,).
+    information
+        eta + 1'R^-1 1, scalar.
+    """
+
+    coordinates: jax.Array
+    ones: jax.Array
+    shrink: jax.Array
+    column_ones: jax.Array
+    information: jax.Array
+
+
+def seen_of(columns: jax.Array, precision: jax.Array, problem: Problem) -> Seen:
+    """Project columns, (k, n): one product with the basis."""
     basis, eigenvalues = problem.factor
-    here = basis[row]
-    shrink, _ = shrinkage(eigenvalues, precision)
-    ones, coordinates = projection.ones[0], projection.coordinates[0]
-    information = problem.hyper.intercept_precision + (
-        projection.size[0] - jnp.sum(shrink * ones**2)
+    shrink = eigenvalues / (eigenvalues + precision)
+    ones = jnp.sum(basis, axis=0)
+    coordinates = columns @ basis
+    size = columns.shape[1]
+    return Seen(
+        coordinates,
+        ones,
+        shrink,
+        columns.sum(1) - coordinates @ (shrink * ones),
+        problem.hyper.intercept_precision + size - jnp.sum(shrink * ones**2),
     )
-    column_ones = projection.sums[0] - (shrink * ones) @ coordinates  # 1'R^-1 T
-    solved_one = 1 - here @ (shrink * ones)
-    solved = columns[row] - (here * shrink) @ coordinates - solved_one * column_ones / information
-    diagonal = 1 - jnp.sum(here**2 * shrink) - solved_one**2 / information
-    return Cavity(columns[row] - solved / diagonal, 1 / diagonal)
 
 
-def _scores(key: jax.Array, position: Position, problem: Problem, fill: str) -> jax.Array:
-    """Step (a): Metropolis-Hastings on the free scores; then the missing ones, shape (n, c)."""
-    functions = latent(position.intercept, position.weights, problem)
+def row_cavity(row: jax.Array, own: jax.Array, seen: Seen, problem: Problem) -> Cavity:
+    """Cavity of one row, whose own columns are (k,): O(r k)."""
+    here = problem.factor.basis[row]
+    solved_one = 1 - here @ (seen.shrink * seen.ones)  # [R^-1 1]_i
+    solved = (
+        own
+        - seen.coordinates @ (here * seen.shrink)
+        - solved_one * seen.column_ones / seen.information
+    )
+    diagonal = 1 - here**2 @ seen.shrink - solved_one**2 / seen.information
+    return Cavity(own - solved / diagonal, 1 / diagonal)
+
+
+def _log_density(
+    columns: jax.Array, precision: jax.Array, noise_variance: jax.Array, problem: Problem
+) -> jax.Array:
+    """``log N(T | 0, sigma2 Q(theta, tau))`` of all columns, (k, n), up to a constant in theta."""
+    seen = seen_of(columns, precision, problem)
+    explained = jnp.sum(seen.shrink * seen.coordinates**2)
+    explained += jnp.sum(seen.column_ones**2) / seen.information
+    log_det = jnp.sum(jnp.log1p(problem.factor.eigenvalues / precision))
+    log_det += jnp.log(seen.information)
+    return 0.5 * (explained / noise_variance - columns.shape[0] * log_det)
+
+
+class _Noise(NamedTuple):
+    """What is random in a sweep, drawn at once: (c, n) for scores, (c, r) for weights."""
+
+    scores: jax.Array
+    coin: jax.Array
+    weights: jax.Array
+
+
+def _noise(key: jax.Array, shape: tuple[int, int], dtype: Any) -> _Noise:
+    least = jnp.finfo(dtype).tiny
+    uniform = jax.random.uniform(key, (3, *shape), dtype, minval=least)
+    normal = jnp.sqrt(2.0).astype(dtype) * jax.scipy.special.erfinv(
+        jnp.maximum(2 * uniform[:2] - 1, -1 + jnp.finfo(dtype).eps)
+    )
+    return _Noise(normal[0], uniform[2], normal[1])
+
+
+def _scores(position: Position, problem: Problem, noise: _Noise, fill: str) -> jax.Array:
+    """Step (a): Metropolis-Hastings on the free scores; then the missing ones, shape (c, n)."""
+    basis, eigenvalues = problem.factor
+    scaled = position.weights.T * jnp.sqrt(eigenvalues)
+    functions = position.intercept[:, None] + scaled @ basis.T
     scale = jnp.sqrt(position.noise_variance)
     offset = margin_offset(problem.n_classes)
-    key_step, key_accept = jax.random.split(key)
-    scores = position.columns
-    noise = jax.random.normal(key_step, scores.shape, scores.dtype)
-    proposal = scores + STEP_SIZE * noise
+    scores = position.columns.T
+    proposal = scores + STEP_SIZE * noise.scores
 
     def log_density(z):
         return -jax.nn.relu(z + offset) - (z - functions) ** 2 / (2 * scale**2)
 
-    coin = jax.random.uniform(key_accept, scores.shape, scores.dtype)
-    accepted = jnp.log(coin) < log_density(proposal) - log_density(scores)
-    own = problem.labels[:, None] == jnp.arange(problem.n_classes)
+    accepted = jnp.log(noise.coin) < log_density(proposal) - log_density(scores)
+    own = problem.labels == jnp.arange(problem.n_classes)[:, None]
     free = jnp.where(own, 0.0, jnp.where(accepted, proposal, scores))
-    drawn = functions + scale * noise  # the noise that the missing scores have no proposal for
-    missing = drawn if fill == "drawn" else -free.sum(1, keepdims=True)
+    drawn = functions + scale * noise.scores  # of which missing scores have no proposal
+    missing = drawn if fill == "drawn" else -free.sum(0)
     return jnp.where(own, missing, free)
 
 
-def _left_out(problem: Problem) -> jax.Array | None:
-    """Return the number of the row that has no weight; None where all rows count."""
-    return None if problem.row_weights is None else jnp.argmin(problem.row_weights)
-
-
-def _parameters(key: jax.Array, position: Position, problem: Problem) -> Position:
-    """Step (b): sigma2 with b and B integrated out, then b, then B."""
-    key_noise, key_row, key_intercept, key_weights = jax.random.split(key, 4)
-    columns, precision = position.columns, position.precision
-    row = _left_out(problem)
-    if row is not None:
-        columns = columns.at[row].set(0.0)
-    projection = project(columns, problem)
-    conditional = noise_variance_collapsed(projection, precision, problem)
-    shape, rate = conditional.concentration, conditional.rate
-    shape = shape + problem.n_rows / 2  # n(c - 1) scores are counted there; here are nc
-    if row is not None:
-        cavity = row_cavity(row, columns, projection, precision, problem)
-        shape = shape - problem.n_classes / 2
-        rate = rate - jnp.sum(cavity.mean**2) / cavity.variance / 2  # its scores are 0
-    noise = dist.InverseGamma(shape, rate).sample(key_noise)
-    if row is not None:
-        normal = jax.random.normal(key_row, cavity.mean.shape, cavity.mean.dtype)
-        drawn = cavity.mean + jnp.sqrt(noise * cavity.variance) * normal
-        columns = columns.at[row].set(drawn)
-        inside = problem.factor.basis[row][:, None] * drawn
-        projection = projection._replace(
-            coordinates=projection.coordinates + inside[None], sums=projection.sums + drawn[None]
-        )
-    intercept = intercept_collapsed(projection, precision, noise, problem).sample(key_intercept)
-    weights = weights_full(projection, intercept, precision, noise, problem).sample(key_weights)
-    return position._replace(
-        columns=columns, noise_variance=noise, intercept=intercept, weights=weights
-    )
-
-
-def _theta(key: jax.Array, position: Position, problem: Problem) -> Position:
+def _theta(key: jax.Array, columns: jax.Array, position: Position, problem: Problem) -> jax.Array:
     """Random walk of theta on its grid, b and B integrated out and sigma2 held."""
     key_step, key_sign, key_accept = jax.random.split(key, 3)
-    grid = problem.grid
+    grid, here = problem.grid, position.kernel
     assert grid is not None
-    here = position.kernel
     assert isinstance(here, jax.Array)
-    dtype = position.precision.dtype
+    dtype = columns.dtype
     step = 1 + jnp.floor(WALK * jnp.abs(jax.random.normal(key_step, (), dtype))).astype(here.dtype)
     there = here + jnp.where(jax.random.bernoulli(key_sign), step, -step)
     inside = (there >= 0) & (there < grid.values.size)
     there = jnp.clip(there, 0, grid.values.size - 1)
-
-    def log_density(theta):
-        at = problem.at(theta)
-        seen = project(position.columns, at)
-        log_p = log_density_columns(seen, position.precision, position.noise_variance, at)
-        return log_p + grid.log_prior[theta]
-
-    log_ratio = log_density(there) - log_density(here)
+    before, after = (
+        _log_density(columns, position.precision, position.noise_variance, problem.at(theta))
+        + grid.log_prior[theta]
+        for theta in (here, there)
+    )
     coin = jax.random.uniform(key_accept, (), dtype)
-    accepted = inside & (jnp.log(coin) < log_ratio)
-    return position._replace(kernel=jnp.where(accepted, there, here))
+    return jnp.where(inside & (jnp.log(coin) < after - before), there, here)
+
+
+def _parameters(
+    key: jax.Array, columns: jax.Array, position: Position, problem: Problem, noise: _Noise
+) -> Position:
+    """Make steps (b) and (c): sigma2 with b and B integrated out, then b, B and tau."""
+    key_noise, key_row, key_intercept, key_precision = jax.random.split(key, 4)
+    basis, eigenvalues = problem.factor
+    hyper, dtype = problem.hyper, columns.dtype
+    k, n = columns.shape
+    row = None if problem.row_weights is None else jnp.argmin(problem.row_weights)
+    if row is not None:
+        columns = columns.at[:, row].set(0.0)
+    seen = seen_of(columns, position.precision, problem)
+    quadratic = jnp.sum((1 - seen.shrink) * seen.coordinates**2)
+    quadratic -= jnp.sum(seen.column_ones**2) / seen.information
+    count = n * k
+    if row is not None:
+        cavity = row_cavity(row, jnp.zeros(k, dtype), seen, problem)
+        quadratic -= jnp.sum(cavity.mean**2) / cavity.variance
+        count -= k
+    shape = (hyper.noise_shape + count) / 2
+    gamma = jax.random.gamma(key_noise, shape, (), dtype)
+    noise_variance = (hyper.noise_rate + quadratic) / 2 / gamma
+    if row is not None:
+        normal = jax.random.normal(key_row, (k,), dtype)
+        drawn = cavity.mean + jnp.sqrt(noise_variance * cavity.variance) * normal
+        columns = columns.at[:, row].set(drawn)
+        coordinates = seen.coordinates + drawn[:, None] * basis[row]
+        column_ones = columns.sum(1) - coordinates @ (seen.shrink * seen.ones)
+        seen = seen._replace(coordinates=coordinates, column_ones=column_ones)
+    normal = jax.random.normal(key_intercept, (k,), dtype)
+    intercept = seen.column_ones / seen.information
+    intercept += jnp.sqrt(noise_variance / seen.information) * normal
+    total = eigenvalues + position.precision
+    loc = jnp.sqrt(eigenvalues) * (seen.coordinates - intercept[:, None] * seen.ones) / total
+    weights = loc + jnp.sqrt(noise_variance / total) * noise.weights
+    weights = jnp.where(eigenvalues > 0, weights, 0.0)
+    shape = (hyper.precision_shape + problem.rank * k) / 2
+    rate = (hyper.precision_rate + jnp.sum(weights**2) / noise_variance) / 2
+    precision = jax.random.gamma(key_precision, shape, (), dtype) / rate
+    return position._replace(
+        columns=columns.T,
+        intercept=intercept,
+        weights=weights.T,
+        noise_variance=noise_variance,
+        precision=precision,
+    )
 
 
 @functools.cache
 def completed_blocks(fill: str, *, lengthscale: bool = False) -> tuple[Block, ...]:
-    """Blocks of one sweep, for problems of :func:`bmsvm.experiments.stack.completed_problem`.
+    """Return the one block of a sweep, for problems of ``stack.completed_problem``.
+
+    It works on columns (c, n), long axis last, and has a complete basis, (n, n).
 
     Parameters
     ----------
@@ -185,23 +240,14 @@ def completed_blocks(fill: str, *, lengthscale: bool = False) -> tuple[Block, ..
     """
     check_choice("fill", fill, FILLS)
 
-    def scores(key, position, problem):
-        return position._replace(columns=_scores(key, position, problem, fill)), {}
+    def move(key, position, problem):
+        key_noise, key_theta, key_rest = jax.random.split(key, 3)
+        shape = (problem.n_classes, problem.n_rows)
+        noise = _noise(key_noise, shape, position.columns.dtype)
+        columns = _scores(position, problem, noise, fill)
+        if lengthscale:
+            theta = _theta(key_theta, columns, position, problem)
+            position, problem = position._replace(kernel=theta), problem.at(theta)
+        return _parameters(key_rest, columns, position, problem, noise), {}
 
-    def theta(key, position, problem):
-        return _theta(key, position, problem), {}
-
-    def parameters(key, position, problem):
-        return _parameters(key, position, problem), {}
-
-    def precision(key, position, problem):
-        conditional = precision_full(position.weights, position.noise_variance, problem)
-        return position._replace(precision=conditional.sample(key)), {}
-
-    moved = (stateless("theta", theta),) if lengthscale else ()
-    return (
-        stateless("completed_scores", scores),
-        *moved,
-        stateless("completed_parameters", parameters),
-        stateless("conjugate_precision", precision),
-    )
+    return (stateless("completed", move),)

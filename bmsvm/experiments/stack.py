@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from bmsvm import kernels
-from bmsvm.experiments.completed import row_cavity
+from bmsvm.experiments.completed import row_cavity, seen_of
 from bmsvm.experiments.protocol import Data, Part, standardized
 from bmsvm.inference.blocks import Block, Phase, in_turn, memories
 from bmsvm.inference.gibbs import perfect_scores
@@ -271,20 +271,20 @@ def _predict(
     """Exclusion and class probabilities, (m, c), and functions, (m, c), of one draw."""
     here = problem.at(position.kernel)
     columns, noise = position.columns, position.noise_variance
-    seen = project(columns, here)
     key, key_nodes = jax.random.split(key)
     pairs = SPLIT_PAIRS if targets.row is None else LEAVE_ONE_OUT_PAIRS
     nodes = jax.random.normal(key_nodes, (pairs, problem.n_columns), columns.dtype)
     nodes = jnp.concatenate([nodes, -nodes])
     if targets.row is not None:
-        cavity = row_cavity(targets.row, columns, seen, position.precision, here)
+        seen_row = seen_of(columns.T, position.precision, here)
+        cavity = row_cavity(targets.row, columns[targets.row], seen_row, here)
         middle = cavity.mean[None]
         spread = jnp.sqrt(noise * jnp.maximum(cavity.variance - 1, 0.0))
         functions = middle[:, None] + spread * nodes
         scores = middle[:, None] + jnp.sqrt(noise * cavity.variance) * nodes
     else:
         key_intercept, key_weights, key_rest = jax.random.split(key, 3)
-        precision = position.precision
+        precision, seen = position.precision, project(columns, here)
         intercept = intercept_collapsed(seen, precision, noise, here).sample(key_intercept)
         weights = weights_full(seen, intercept, precision, noise, here).sample(key_weights)
         inside, remainder = cast(jax.Array, targets.inside), cast(jax.Array, targets.remainder)
