@@ -201,7 +201,7 @@ def test_splits_with_sampled_theta_predict_all_their_rows():
     parts = [protocol.Part(np.arange(20) + at, np.arange(20, 27) - at) for at in (0, 0)]
     settings = settings_of("sum", lengthscale="sample", lengthscale_grid=np.geomspace(0.5, 5, 8))
     stack = split_stack(data, parts, settings)
-    blocks = completed_blocks("sum", lengthscale=True)
+    blocks = completed_blocks("sum", theta_every=2)
     drawn = run_stack(0, stack, blocks, Schedule(0, 30, 40, 2))
     assert drawn.exclusion.shape == drawn.probabilities.shape == (2, 7, 3)
     np.testing.assert_allclose(drawn.probabilities.sum(-1), 1.0, rtol=1e-6)

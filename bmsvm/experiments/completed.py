@@ -28,7 +28,7 @@ import jax
 import jax.numpy as jnp
 
 from bmsvm._validation import check_choice
-from bmsvm.inference.blocks import Block, stateless
+from bmsvm.inference.blocks import Block
 from bmsvm.models.hierarchy import Position
 from bmsvm.models.likelihoods import margin_offset
 from bmsvm.models.problem import Problem
@@ -226,7 +226,7 @@ def _parameters(
 
 
 @functools.cache
-def completed_blocks(fill: str, *, lengthscale: bool = False) -> tuple[Block, ...]:
+def completed_blocks(fill: str, *, theta_every: int = 0) -> tuple[Block, ...]:
     """Return the one block of a sweep, for problems of ``stack.completed_problem``.
 
     It works on columns (c, n), long axis last, and has a complete basis, (n, n).
@@ -235,19 +235,23 @@ def completed_blocks(fill: str, *, lengthscale: bool = False) -> tuple[Block, ..
     ----------
     fill
         ``"drawn"`` or ``"sum"``, see above.
-    lengthscale
-        Whether theta is moved, on the problem's grid.
+    theta_every
+        Sweeps between two moves of theta on the problem's grid; 0 where theta is fixed.
     """
     check_choice("fill", fill, FILLS)
 
-    def move(key, position, problem):
+    def step(key, position, memory, problem, phase):
         key_noise, key_theta, key_rest = jax.random.split(key, 3)
         shape = (problem.n_classes, problem.n_rows)
         noise = _noise(key_noise, shape, position.columns.dtype)
         columns = _scores(position, problem, noise, fill)
-        if lengthscale:
-            theta = _theta(key_theta, columns, position, problem)
+        if theta_every:
+            theta = jax.lax.cond(
+                phase.sweep % theta_every == 0,
+                lambda: _theta(key_theta, columns, position, problem),
+                lambda: position.kernel,
+            )
             position, problem = position._replace(kernel=theta), problem.at(theta)
-        return _parameters(key_rest, columns, position, problem, noise), {}
+        return _parameters(key_rest, columns, position, problem, noise), memory, {}
 
-    return (stateless("completed", move),)
+    return (Block("completed", lambda position, problem: (), step),)

@@ -21,6 +21,9 @@ from bmsvm.inference.run import run_chains
 
 __all__ = ["run_posterior"]
 
+THETA_EVERY = 10
+"""Sweeps between two moves of theta where hundreds of fits make a move dear: one for each draw."""
+
 CHAINS = 4
 """Of the run from which leave-one-out is had by importance sampling."""
 
@@ -61,7 +64,8 @@ def run_posterior(
             "completed": completed,
         }
         if completed:
-            blocks = completed_blocks(row.variant, lengthscale=sampled)
+            every = THETA_EVERY if cell.leaves_one_out else 1
+            blocks = completed_blocks(row.variant, theta_every=every if sampled else 0)
         else:
             blocks = preset_blocks("default", row.variant, lengthscale=sampled)
         if cell.leaves_one_out:
