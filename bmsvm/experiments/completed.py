@@ -213,9 +213,9 @@ def _parameters(
     loc = jnp.sqrt(eigenvalues) * (seen.coordinates - intercept[:, None] * seen.ones) / total
     weights = loc + jnp.sqrt(noise_variance / total) * noise.weights
     weights = jnp.where(eigenvalues > 0, weights, 0.0)
-    shape = (hyper.precision_shape + problem.rank * k) / 2
+    precision_shape = (hyper.precision_shape + problem.rank * k) / 2
     rate = (hyper.precision_rate + jnp.sum(weights**2) / noise_variance) / 2
-    precision = jax.random.gamma(key_precision, shape, (), dtype) / rate
+    precision = jax.random.gamma(key_precision, precision_shape, (), dtype) / rate
     return position._replace(
         columns=columns.T,
         intercept=intercept,
