@@ -1,4 +1,4 @@
-"""The command line: ``bmsvm demo``, ``fit``, ``predict``, ``summary`` and ``report``."""
+"""The command line: ``bmsvm demo``, ``fit``, ``predict``, ``summary``, ``report``, ``table1``."""
 
 from __future__ import annotations
 
@@ -197,6 +197,12 @@ def _report(options: argparse.Namespace) -> int:
     return 0
 
 
+def _table1(options: argparse.Namespace) -> int:
+    from bmsvm.experiments import table1
+
+    return table1.run(options)
+
+
 def _without(cells: list[str], place: int) -> list[str]:
     return cells[:place] + cells[place + 1 :]
 
@@ -288,6 +294,12 @@ def _parser() -> argparse.ArgumentParser:
     report.add_argument("--target", help="the column of its labels")
     report.add_argument("--title", help="heading of the page")
     report.set_defaults(run=_report)
+
+    from bmsvm.experiments.table1 import add_arguments
+
+    table = commands.add_parser("table1", help="run the experiments of the paper's Table 1 again")
+    add_arguments(table)
+    table.set_defaults(run=_table1)
     return parser
 
 

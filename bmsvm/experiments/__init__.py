@@ -1,0 +1,1 @@
+"""Experiments that the package reproduces; each is a program of its own."""

@@ -1,0 +1,109 @@
+"""The cells of the table: which row, on which data, with which lengthscale."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from bmsvm._validation import check_choice
+from bmsvm.experiments.protocol import DATA, LEAVE_ONE_OUT, PAPER_THETA
+from bmsvm.experiments.stack import Schedule
+
+__all__ = ["ROWS", "Cell", "Row", "cells_of"]
+
+
+class Row(NamedTuple):
+    """A row of the table.
+
+    title
+        What to call it.
+    kind
+        ``"completed"`` for the two readings of the printed algorithm, ``"default"`` for the models
+        as this package samples them, ``"machine"``.
+    variant
+        How the missing scores are filled in; the likelihood; or the name of the machine.
+    decides_by
+        Class by the least probability of *not* being in it, ``"exclusion"``, eq. (20); by the
+        largest ``"probability"``, eq. (21); or by the largest ``"score"``.
+    """
+
+    title: str
+    kind: str
+    variant: str
+    decides_by: str
+
+
+ROWS = {
+    "bmsvm": Row("BMSVM, (13)-(19) as printed", "completed", "drawn", "exclusion"),
+    "all_rows": Row("BMSVM, all rows (not stationary)", "completed", "sum", "exclusion"),
+    "sum_to_zero": Row("sum to zero, hinge", "default", "hinge", "exclusion"),
+    "normalized": Row("sum to zero, normalized", "default", "normalized", "probability"),
+    "msvm": Row("MSVM", "machine", "MSVMClassifier", "score"),
+    "ovr": Row("OVR", "machine", "OneVsRestSVC", "score"),
+    "altmsvm": Row("AltMSVM", "machine", "AltMSVM", "score"),
+}
+
+SMOOTHED = ("sum_to_zero", "normalized")
+"""Rows whose leave-one-out with sampled theta comes of one run, by importance sampling."""
+
+
+class Cell(NamedTuple):
+    """A number of the table: names of the row and of the data, and where theta comes from.
+
+    theta
+        ``"fixed"``, at the paper's value; ``"sampled"``; ``"cv"`` for machines.
+    """
+
+    row: str
+    data: str
+    theta: str
+
+    @property
+    def name(self) -> str:
+        """Name of the cell, and of its file."""
+        return f"{self.row}-{self.data}-{self.theta}"
+
+    @property
+    def leaves_one_out(self) -> bool:
+        """Whether each row is predicted from all others."""
+        return self.data in LEAVE_ONE_OUT
+
+
+PAPER_SCHEDULE = Schedule(pilot=0, warmup=5000, draws=500, thinning=10)
+"""M1 = 10,000 sweeps, the first M2 = 5,000 dropped, every M = 10th kept."""
+
+OWN_SCHEDULE = Schedule(pilot=1000, warmup=100, draws=500, thinning=1)
+OWN_SPLIT_SCHEDULE = Schedule(pilot=0, warmup=1000, draws=500, thinning=1)
+"""As many draws, of the package's own sampler, which needs fewer sweeps for one."""
+
+QUICK_SCHEDULE = Schedule(pilot=200, warmup=200, draws=100, thinning=1)
+
+
+def schedule_of(cell: Cell, *, quick: bool = False, paper_sweeps: bool = False) -> Schedule:
+    """How long the chains of a cell run."""
+    if quick:
+        return QUICK_SCHEDULE
+    if ROWS[cell.row].kind == "completed":
+        return PAPER_SCHEDULE
+    own = OWN_SCHEDULE if cell.leaves_one_out else OWN_SPLIT_SCHEDULE
+    if paper_sweeps:
+        return PAPER_SCHEDULE._replace(pilot=own.pilot)
+    return own
+
+
+def cells_of(rows: Sequence[str] | None = None, data: Sequence[str] | None = None) -> list[Cell]:
+    """Cells of some rows and data, all by default, in the order in which they are run."""
+    for name in rows or ():
+        check_choice("rows", name, ROWS)
+    for name in data or ():
+        check_choice("data", name, DATA)
+    cells = []
+    for which in dict.fromkeys(data or DATA):
+        for row in dict.fromkeys(rows or ROWS):
+            if ROWS[row].kind == "machine":
+                cells.append(Cell(row, which, "cv"))
+                continue
+            if which in PAPER_THETA:
+                cells.append(Cell(row, which, "fixed"))
+            cells.append(Cell(row, which, "sampled"))
+    return cells
