@@ -30,7 +30,7 @@ from jax.typing import ArrayLike
 from sklearn.cluster import MiniBatchKMeans
 
 from bmsvm._validation import check_choice, check_count, check_positive
-from bmsvm.kernels import STATIONARY, Factor, KernelFn, gram, kernel_at
+from bmsvm.kernels import STATIONARY, Factor, KernelFn, check_lengthscale, gram, kernel_at
 
 __all__ = [
     "FeatureMap",
@@ -304,6 +304,8 @@ def build_features(
             f"got {how.kind!r}"
         )
     named = isinstance(kernel, str) and kernel in STATIONARY
+    if named:
+        check_lengthscale(lengthscale, rows.shape[1])
     if how.kind == "fourier":
         if not named:
             raise ValueError(
@@ -336,9 +338,10 @@ def low_rank_factor(
     rows: Rows | Iterable[np.ndarray],
     kernel: KernelFn | None,
     *,
+    constant: bool = False,
     n_rows: int | None = None,
     dtype: Any = np.float64,
-) -> Factor:
+) -> tuple[Factor, np.ndarray]:
     """Factor ``K ~ U diag(lambda) U'`` of rows under their features.
 
     Parameters
@@ -348,7 +351,9 @@ def low_rank_factor(
     rows
         As in :func:`build_features`; or batches of rows (m, p), then with ``n_rows``.
     kernel
-        Kernel of the landmarks.
+        Kernel of the landmarks; None for Fourier features.
+    constant
+        Whether it is known that ``k(x, x) = 1``.
     n_rows
         Rows of the basis: zeros follow where there are more than rows.
     dtype
@@ -356,20 +361,24 @@ def low_rank_factor(
 
     Returns
     -------
-    Factor
-        NumPy arrays: U (n, r) of that type, lambda (r,) float64.
+    tuple
+        The factor in NumPy arrays, U (n, r) of that type and lambda (r,) in float64; and what the
+        features leave of each row, ``k(x, x) - |Phi(x)|^2``, shape (n,), not negative.
     """
     sliced = hasattr(rows, "shape")
     batches = chunks_of(cast(Rows, rows)) if sliced else cast(Iterable[np.ndarray], rows)
     total = cast(Rows, rows).shape[0] if n_rows is None else n_rows
     basis = np.zeros((total, features.rotation.shape[1]), dtype)
-    norms = np.zeros(basis.shape[1])
+    norms, left = np.zeros(basis.shape[1]), np.zeros(total, dtype)
     start = 0
     for batch in batches:
         part = features(batch, kernel)
         norms += np.sum(part**2, axis=0)
         basis[start : start + len(part)] = part
+        if kernel is not None:
+            own = own_values(kernel, batch, constant)
+            left[start : start + len(part)] = np.maximum(own - np.sum(part**2, axis=1), 0.0)
         start += len(part)
     for begin in range(0, total, CHUNK):
         basis[begin : begin + CHUNK] /= np.sqrt(norms)
-    return Factor(cast(jax.Array, basis), cast(jax.Array, norms))
+    return Factor(cast(jax.Array, basis), cast(jax.Array, norms)), left

@@ -21,10 +21,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
-from numpyro.infer.hmc_util import dual_averaging, welford_covariance
+from numpyro.infer.hmc_util import welford_covariance
 
 from bmsvm._validation import check_choice
 from bmsvm.inference.blocks.base import Block, Phase
+from bmsvm.inference.step_size import init_step, update_step
 from bmsvm.models.conditionals import weights_given_rest
 from bmsvm.models.hierarchy import Position, log_likelihood, noise_prior, precision_prior
 from bmsvm.models.problem import Problem
@@ -68,14 +69,7 @@ class Memory(NamedTuple):
     moments: Any
 
 
-_, _update_step = dual_averaging()
 _init_moments, _update_moments, _final_moments = welford_covariance(diagonal=True)
-
-
-def _init_step(log_step: jax.Array) -> tuple[jax.Array, ...]:
-    """Dual averaging that starts at a step size and is drawn towards twice that."""
-    zero = jnp.zeros_like(log_step)
-    return log_step, log_step, zero, jnp.zeros((), jnp.result_type(int)), log_step + math.log(2.0)
 
 
 def _to_coordinates(key: jax.Array, position: Position, problem: Problem) -> Coordinates:
@@ -192,7 +186,7 @@ def hamiltonian(
     def init(position: Position, problem: Problem) -> Memory:
         scales, unravel = ravel_pytree(_first_scales(problem, position.columns.dtype))
         log_step = jnp.full((), math.log(FIRST_STEP), scales.dtype)
-        return Memory(unravel(scales), _init_step(log_step), _init_moments(scales.size))
+        return Memory(unravel(scales), init_step(log_step), _init_moments(scales.size))
 
     def step(key, position, memory: Memory, problem: Problem, phase: Phase):
         warming_up = phase.sweep < phase.n_warmup
@@ -267,11 +261,11 @@ def hamiltonian(
 def _learn(memory: Memory, here: Coordinates, shortfall: jax.Array, phase: Phase) -> Memory:
     """Tune the step size, and at the end of a window take over the scales seen in it."""
     flat, unravel = ravel_pytree(here)
-    tuned = _update_step(shortfall, memory.step)
+    tuned = update_step(shortfall, memory.step)
     moments = _update_moments(flat, memory.moments)
     ends = jnp.asarray([int(1000 * end) for end in WINDOWS]) * phase.n_warmup // 1000
     window_ended = jnp.any(phase.sweep + 1 == ends) & (moments[2] >= SMALLEST_WINDOW)
     scales = unravel(jnp.sqrt(_final_moments(moments, regularize=True)[0]))
-    fresh = Memory(scales, _init_step(tuned[1]), _init_moments(flat.size))
+    fresh = Memory(scales, init_step(tuned[1]), _init_moments(flat.size))
     kept = Memory(memory.scales, tuned, moments)
     return jax.tree.map(lambda new, old: jnp.where(window_ended, new, old), fresh, kept)
