@@ -359,7 +359,8 @@ class BMSVMClassifier(
             if exact or self.features == "exact":
                 if self.rank is not None and not automatic:
                     raise ValueError(
-                        f'rank is for features of low rank; got rank={self.rank!r} with features="exact"'
+                        f"rank is for features of low rank; got rank={self.rank!r} with "
+                        'features="exact"'
                     )
                 return None
         if self.rank is not None:

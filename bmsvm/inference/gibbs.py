@@ -14,9 +14,9 @@ from jax.typing import ArrayLike
 from numpyro.infer.mcmc import MCMCKernel
 from numpyro.util import is_prng_key
 
+from bmsvm.features import LowRank
 from bmsvm.inference.blocks import Block, Phase, in_turn, memories
 from bmsvm.inference.presets import preset_blocks
-from bmsvm.features import LowRank
 from bmsvm.kernels import KernelFn
 from bmsvm.models.collapsed import draw_columns
 from bmsvm.models.conditionals import weights_given_rest
@@ -315,7 +315,9 @@ class BMSVMGibbs(MCMCKernel):
             method, X, y, options=self._selection_options, spare_rows=spare_rows, **model
         )
         if isinstance(found, EvidenceMaximum):  # the chains are not part of what was found
-            same_moves = self._settings["features"] is None and self.blocks == preset_blocks("default", self._settings["likelihood"])
+            same_moves = self._settings["features"] is None and self.blocks == preset_blocks(
+                "default", self._settings["likelihood"]
+            )
             self._tuned = found.state if same_moves else None
             found = replace(found, state=None)
         self.lengthscale_selection = found

@@ -126,17 +126,18 @@ def _weighted_products(
         ones = jnp.ones((part.shape[0], 1), part.dtype)
         return jnp.append(part, ones, axis=1) * scaled
 
+    part = min(PART, len(basis))
+
     def add(i, total):
-        begin = i * PART
-        rows = design(jax.lax.dynamic_slice_in_dim(basis, begin, PART))
-        each = jax.lax.dynamic_slice_in_dim(weights[first, second], begin, PART)
+        rows = design(jax.lax.dynamic_slice_in_dim(basis, i * part, part))
+        each = jax.lax.dynamic_slice_in_dim(weights[first, second], i * part, part)
         return total + (rows.T @ (rows * each[:, None])).astype(total.dtype)
 
-    whole = len(basis) // PART
+    whole = len(basis) // part
     size = basis.shape[1] + 1
     total = jax.lax.fori_loop(0, whole, add, jnp.zeros((size, size), scaled.dtype))
-    rest = design(basis[whole * PART :])
-    return total + rest.T @ (rest * weights[first, second, whole * PART :, None])
+    rest = design(basis[whole * part :])
+    return total + rest.T @ (rest * weights[first, second, whole * part :, None])
 
 
 _fisher = jax.jit(fisher_information)
@@ -175,17 +176,14 @@ def _eigen(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _ratio(centre: np.ndarray, curvature: np.ndarray, ratio: float) -> float:
-    """Fixed point of ``d = size / E|x|^2`` under the normal with precision a + d and mean h/(a+d).
+    """Return the fixed point of ``d = size / E|x|^2`` under the normal of precision a + d.
 
-    ``centre`` is h, shape (k, r + 1).
+    Its mean is h/(a + d); ``centre`` is h, shape (k, r + 1).
     """
     for _ in range(50):
         information = curvature + ratio
         energy = np.sum((centre / information) ** 2) + np.sum(1 / information)
-        ratio = float(np.clip(centre.size / energy, MOST_SPREAD = 0.5
-"""Largest first guess of a standard deviation of log sigma or log d."""
-
-SMALLEST_RATIO, LARGEST_RATIO))
+        ratio = float(np.clip(centre.size / energy, SMALLEST_RATIO, LARGEST_RATIO))
     return ratio
 
 
@@ -253,7 +251,7 @@ def _rough_mode(
 def _reference_at(
     x: np.ndarray, logs: np.ndarray, scale: float, nodes: jax.Array, problem: Problem
 ) -> Reference:
-    """Reference at (log sigma, log d), whose mode is near x."""
+    """Make the reference at (log sigma, log d), whose mode is near x."""
     rotation, curvature = _curvature(x, logs, scale, nodes, problem)
     information = curvature + np.exp(logs[1])
     x = _mode(x, logs, scale, nodes, problem, information, rotation, STEPS[1])

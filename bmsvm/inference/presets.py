@@ -21,9 +21,13 @@ from bmsvm.inference.blocks import (
 )
 from bmsvm.models.likelihoods import LIKELIHOODS
 
-__all__ = ["PRESETS", "default_blocks", "preset_blocks"]
+__all__ = ["LARGE", "PRESETS", "default_blocks", "preset_blocks"]
 
-PRESETS = ("default", "gibbs", "large", "paper")
+PRESETS = ("default", "gibbs", "paper")
+"""Sweeps of any model."""
+
+LARGE = "large"
+"""A sweep for many rows."""
 
 
 def preset_blocks(preset: str, likelihood: str, *, lengthscale: bool = False) -> tuple[Block, ...]:
@@ -44,9 +48,9 @@ def preset_blocks(preset: str, likelihood: str, *, lengthscale: bool = False) ->
 
     ``lengthscale`` adds the moves of theta; under ``normalized`` the default then is two rounds.
     """
-    check_choice("preset", preset, PRESETS)
+    check_choice("preset", preset, (*PRESETS, LARGE))
     check_choice("likelihood", likelihood, LIKELIHOODS)
-    if preset == "large" and (lengthscale or likelihood == "probit"):
+    if preset == LARGE and (lengthscale or likelihood == "probit"):
         raise ValueError(
             'preset must be another than "large" with likelihood="probit", which has no slope to '
             'follow, and where parameters of the kernel are sampled; got preset="large"'
@@ -67,7 +71,7 @@ def _blocks(preset: str, likelihood: str) -> tuple[Block, ...]:
     """Build the blocks once, so that programs compiled for them are found again."""
     if preset == "paper":
         return metropolis_scores(), conjugate_parameters(), conjugate_precision()
-    if preset == "large":
+    if preset == LARGE:
         return (collapsed(),)
     if likelihood == "probit":  # no slope to follow, and no scale in the labels
         return truncated_scores(), scale(), collapsed_parameters()

@@ -55,7 +55,7 @@ def _by_class(scores: Sequence[jax.Array], own: Sequence[jax.Array], likelihood:
 
 
 class _Slopes(NamedTuple):
-    """Log likelihood (n,) and its derivatives, by the column functions (k, n), by log scale (n,)."""
+    """Log likelihood (n,), and its derivatives by functions (k, n) and by log scale (n,)."""
 
     value: jax.Array
     functions: jax.Array
@@ -203,16 +203,14 @@ def log_density(at: Coordinates, problem: Problem) -> jax.Array:
 def fisher_information(
     functions: jax.Array, logs: jax.Array, nodes: jax.Array, problem: Problem
 ) -> jax.Array:
-    """What labels would tell of the column functions (k, n) of their rows, shape (k, k, n).
+    """Return what labels would tell of the column functions of their rows, shape (k, k, n).
 
     ``sum_y p(y) g_y g_y'`` with g_y the slope of ``log p(y | f)`` at (log sigma, log d).
     """
     log_scale = log_scales(logs, problem)
     information, chances = jnp.zeros(()), jnp.zeros(())
     for label in range(problem.n_classes):
-        relabelled = replace(
-            problem, labels=jnp.full_like(problem.labels, label), row_weights=None
-        )
+        relabelled = replace(problem, labels=jnp.full_like(problem.labels, label), row_weights=None)
         slopes = _with_slopes(functions, log_scale, nodes, relabelled)
         chance = jnp.exp(slopes.value)
         chances = chances + chance
