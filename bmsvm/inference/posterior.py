@@ -337,14 +337,14 @@ def posterior_of(
     if low is None:
         # A spare row has no part in any function; its place is taken by any row.
         spare = problem.n_rows - len(training_rows)
-        points = np.concatenate([training_rows, np.repeat(training_rows[-1:], spare, axis=0)])
+        places = np.concatenate([training_rows, np.repeat(training_rows[-1:], spare, axis=0)])
     else:
-        points = np.asarray(low.points)
+        places = np.asarray(low.points)
     stages = tuple(
         Stage(
             kernel=kernel_at(kernel, theta),
             kind="nystrom" if low is None else low.kind,
-            points=points.astype(np.float64),
+            points=places.astype(np.float64),
             constant=1.0 if isinstance(kernel, str) and kernel in STATIONARY else None,
             projection=_within_rank(factor) if low is None else _padded(np.asarray(low.rotation)),
             draws=np.flatnonzero(mine),
