@@ -8,6 +8,8 @@ os.environ.setdefault(
     "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true "
     "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1",
 )
+# The matrices are small and the cores busy: threads that wait for each other are what would cost.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # Without it one of scikit-learn's checks of an estimator skips itself.
 os.environ.setdefault("SCIPY_ARRAY_API", "1")
 
