@@ -2,7 +2,8 @@
 
 import os
 
-# Most of the time of a test is compilation. Set XLA_FLAGS to run what users run.
+# Most of the time of a test is compilation. Set XLA_FLAGS, be it to nothing, to compile what users
+# compile, or where XLA does not know one of these.
 os.environ.setdefault(
     "XLA_FLAGS",
     "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true "
