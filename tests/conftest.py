@@ -4,6 +4,15 @@ import os
 import subprocess
 import sys
 
+# The matrices are small and the cores busy: threads that wait for each other are what would cost.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+# Without it one of scikit-learn's checks of an estimator skips itself.
+os.environ.setdefault("SCIPY_ARRAY_API", "1")
+
+import jax
+import numpyro
+import pytest
+
 IN_A_HURRY = (
     "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true "
     "--xla_cpu_parallel_codegen_split_count=1"
@@ -23,14 +32,6 @@ def _starts_with(flags: str) -> bool:
 if "XLA_FLAGS" not in os.environ:
     both = f"{IN_A_HURRY} {OLDER_EMITTERS}"
     os.environ["XLA_FLAGS"] = both if _starts_with(both) else IN_A_HURRY
-# The matrices are small and the cores busy: threads that wait for each other are what would cost.
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-# Without it one of scikit-learn's checks of an estimator skips itself.
-os.environ.setdefault("SCIPY_ARRAY_API", "1")
-
-import jax
-import numpyro
-import pytest
 
 numpyro.enable_x64()
 numpyro.set_host_device_count(4)
