@@ -160,7 +160,7 @@ def _scores(position: Position, problem: Problem, noise: _Noise, fill: str) -> j
 
 
 def _theta(key: jax.Array, columns: jax.Array, position: Position, problem: Problem) -> jax.Array:
-    """Random walk of theta on its grid, b and B integrated out and sigma2 held."""
+    """Random walk of theta on its grid, b and B integrated out; the problem is at the old one."""
     key_step, key_sign, key_accept = jax.random.split(key, 3)
     grid, here = problem.grid, position.kernel
     assert grid is not None
@@ -171,9 +171,9 @@ def _theta(key: jax.Array, columns: jax.Array, position: Position, problem: Prob
     inside = (there >= 0) & (there < grid.values.size)
     there = jnp.clip(there, 0, grid.values.size - 1)
     before, after = (
-        _log_density(columns, position.precision, position.noise_variance, problem.at(theta))
+        _log_density(columns, position.precision, position.noise_variance, at)
         + grid.log_prior[theta]
-        for theta in (here, there)
+        for theta, at in ((here, problem), (there, problem.at(there)))
     )
     coin = jax.random.uniform(key_accept, (), dtype)
     return jnp.where(inside & (jnp.log(coin) < after - before), there, here)

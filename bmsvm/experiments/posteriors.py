@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bmsvm.experiments.cells import ROWS, SMOOTHED, Cell
+from bmsvm.experiments.cells import ROWS, Cell
 from bmsvm.experiments.completed import completed_blocks
 from bmsvm.experiments.protocol import PAPER_THETA, Data, Part, standardized
 from bmsvm.experiments.results import r_hats, scored, summary_of_traces
@@ -61,7 +61,7 @@ def run_posterior(
     completed = row.kind == "completed"
     # The completed sweep is linear algebra and noise: single precision serves it, in half the time.
     with jax.enable_x64(not completed):
-        if cell.row in SMOOTHED and cell.leaves_one_out and cell.theta == "sampled":
+        if cell.smoothed:
             return _smoothed(cell, data, parts, schedule, seed, report)
         sampled = cell.theta == "sampled"
         settings = {
@@ -99,12 +99,11 @@ def _smoothed(cell: Cell, data: Data, parts: list[Part], schedule: Schedule, see
     likelihood = ROWS[cell.row].variant
     sampler = BMSVMGibbs(lengthscale="sample", likelihood=likelihood)
     problem = sampler.prepare(standardized(data.rows), data.labels)
-    warmup = max(schedule.pilot, schedule.warmup)
     run = run_chains(
         sampler,
         jax.random.key(seed),
         problem,
-        num_warmup=warmup,
+        num_warmup=schedule.warmup,
         num_samples=schedule.draws,
         num_chains=CHAINS,
         thinning=schedule.thinning,
@@ -134,6 +133,6 @@ def _smoothed(cell: Cell, data: Data, parts: list[Part], schedule: Schedule, see
         "pareto_k_above_0.7": int(np.sum(found.pareto_k > 0.7)),
         "decides_by": "probability",
         "n_fits": 1,
-        "sweeps": warmup + schedule.draws * schedule.thinning,
+        "sweeps": schedule.warmup + schedule.draws * schedule.thinning,
         "draws": CHAINS * schedule.draws,
     }
