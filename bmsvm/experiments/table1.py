@@ -35,6 +35,9 @@ QUICK_DATA = ("wine",)
 QUICK_LEFT_OUT, QUICK_SPLITS, QUICK_TESTED = 12, 2, 100
 """Rows that are left out in turn, splits, and rows that a split tests, in the quick version."""
 
+LONGEST_FIRST = ("normalized", "bmsvm", "all_rows", "msvm", "altmsvm", "sum_to_zero", "ovr")
+"""Rows in the order in which they are run, so that no job is left alone with a long one."""
+
 
 @dataclass(frozen=True)
 class Options:
@@ -119,6 +122,7 @@ def run_table(options: Options) -> list[dict[str, Any]]:
     cells = options.cells
     finished = {cell: read_cell(options.output, cell, options.settings_of(cell)) for cell in cells}
     left = [cell for cell in cells if finished[cell] is None]
+    left.sort(key=lambda cell: LONGEST_FIRST.index(cell.row))
     lock = threading.Lock()
     layout = "{percentage:3.0f}%|{bar}| {n:.1f} of {total} cells [{elapsed}<{remaining}] {postfix}"
     with tqdm(total=len(cells), bar_format=layout, disable=not options.progress) as bar:
