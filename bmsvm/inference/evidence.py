@@ -432,7 +432,7 @@ def _surface(
     with jax.enable_x64(True):
         first = np.asarray(of_logs(jnp.asarray(log_theta)))
     return _Surface(
-        prepare(kernel=lambda *_: first, spare_rows=spare_rows, **model),
+        prepare(kernel=cast(KernelFn, lambda *_: first), spare_rows=spare_rows, **model),
         jax.jit(of_logs),
         jax.jit(lambda logs, cotangent: jax.vjp(of_logs, logs)[1](cotangent)[0]),
         also,
