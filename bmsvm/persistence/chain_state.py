@@ -6,10 +6,9 @@ from typing import Any
 
 import jax
 
-from bmsvm.inference.gibbs import BMSVMGibbs, BMSVMState
+from bmsvm.inference.gibbs import BMSVMState
 from bmsvm.models.problem import Problem
-from bmsvm.persistence.checks import state_like
-from bmsvm.persistence.encoding import Decoder, Encoder
+from bmsvm.persistence.encoding import Encoder
 from bmsvm.persistence.errors import ModelFileError
 
 __all__ = ["decode_state", "encode_state"]
@@ -22,22 +21,16 @@ def encode_state(state: BMSVMState, encoder: Encoder) -> dict[str, Any]:
     }
 
 
-def decode_state(
-    document: dict[str, Any], decoder: Decoder, sampler: BMSVMGibbs, problem: Problem
-) -> BMSVMState:
-    """Put the leaves of a state where the sampler would have them."""
-    leaves = {name: decoder.decode(value) for name, value in document.items()}
-    # Before anything of the size that the problem claims is made: the file is as large, too.
-    if leaves[".position.columns"].shape[1:] != (problem.n_rows, problem.n_columns):
-        raise ModelFileError("its chains do not fit its data: position.columns")
-    template = _without_problem(state_like(sampler, problem, leaves[".rng_key"]))
-    like = _named_leaves(template)
-    if leaves.keys() != like.keys():
+def decode_state(leaves: dict[str, Any], like: BMSVMState, problem: Problem) -> BMSVMState:
+    """Put decoded leaves where a state that is like the one that was saved has them."""
+    template = _without_problem(like)
+    wanted = _named_leaves(template)
+    if leaves.keys() != wanted.keys():
         raise ModelFileError("its chains are of another sampler than this version of bmsvm has")
     for name, leaf in leaves.items():
-        if (leaf.shape, leaf.dtype) != (like[name].shape, like[name].dtype):
+        if (leaf.shape, leaf.dtype) != (wanted[name].shape, wanted[name].dtype):
             raise ModelFileError(f"its chains do not fit its data: {name[1:]}")
-    state = jax.tree.unflatten(jax.tree.structure(template), [leaves[name] for name in like])
+    state = jax.tree.unflatten(jax.tree.structure(template), [leaves[name] for name in wanted])
     return state._replace(problem=problem)
 
 

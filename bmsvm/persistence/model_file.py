@@ -9,10 +9,17 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from bmsvm.estimators.classifier import BMSVMClassifier
-from bmsvm.inference.gibbs import BMSVMGibbs
+from bmsvm.inference.gibbs import BMSVMGibbs, BMSVMState
 from bmsvm.inference.run import Run
+from bmsvm.models.problem import Problem
 from bmsvm.persistence.chain_state import decode_state, encode_state
-from bmsvm.persistence.checks import check_fitted, check_problem, check_samples, check_selection
+from bmsvm.persistence.checks import (
+    check_fitted,
+    check_problem,
+    check_samples,
+    check_selection,
+    state_like,
+)
 from bmsvm.persistence.document import (
     Kind,
     attributes_of,
@@ -176,7 +183,7 @@ def _run(document: dict[str, Any], decoder: Decoder) -> Run:
     check_problem(problem, sampler)
     run = Run(
         samples=_decoded(document["samples"], decoder),
-        state=decode_state(document["state"], decoder, sampler, problem),
+        state=_state(_decoded(document["state"], decoder), sampler, problem),
         sampler=sampler,
         thinning=decoder.decode(document["thinning"]),
         interrupted=bool(document["interrupted"]),
@@ -186,3 +193,10 @@ def _run(document: dict[str, Any], decoder: Decoder) -> Run:
         raise ModelFileError("thinning is not a number of sweeps")
     check_samples(run)
     return run
+
+
+def _state(leaves: dict[str, Any], sampler: BMSVMGibbs, problem: Problem) -> BMSVMState:
+    # Before anything of the size that the problem claims is made: the file is as large, too.
+    if leaves[".position.columns"].shape[1:] != (problem.n_rows, problem.n_columns):
+        raise ModelFileError("its chains do not fit its data: position.columns")
+    return decode_state(leaves, state_like(sampler, problem, leaves[".rng_key"]), problem)
