@@ -44,8 +44,7 @@ def draws(problem, preset, mesh=None, sweeps=4, collect=SITES, **settings):
 def differences(one, other):
     """Largest difference of each site, relative to its size."""
     return {
-        name: float(np.abs(one[name] - other[name]).max() / np.abs(one[name]).max())
-        for name in one
+        name: float(np.abs(one[name] - other[name]).max() / np.abs(one[name]).max()) for name in one
     }
 
 
