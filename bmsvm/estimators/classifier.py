@@ -220,7 +220,7 @@ class BMSVMClassifier(
 
     # Fitting ---------------------------------------------------------------------------------
 
-    def fit(self, X, y, sample_weight=None) -> BMSVMClassifier:
+    def fit(self, X, y, sample_weight=None, checkpoint=None) -> BMSVMClassifier:
         """Draw from the posterior given the data.
 
         An interruption (Ctrl-C) after the first draws leaves a model of those that are finished,
@@ -234,8 +234,18 @@ class BMSVMClassifier(
             Labels.
         sample_weight : array-like of shape (n,), optional
             Weights of the rows.
+        checkpoint : path, optional
+            A directory in which the chains are kept while they run (``store`` of
+            :func:`bmsvm.run_chains`). If the process dies, the same call goes on from there, and
+            :meth:`fit_more` continues there too. A search for the lengthscale is made again.
+            ``random_state`` must then be an integer.
         """
         self._check_settings()
+        if checkpoint is not None and not isinstance(self.random_state, int | np.integer):
+            raise ValueError(
+                "random_state must be an integer with checkpoint, for a second call to be the "
+                f"same; got {self.random_state!r}"
+            )
         X, labels, weights = self._checked_data(X, y, sample_weight)
         if self.likelihood == "probit" and np.any(weights != 1):
             raise ValueError(
@@ -283,6 +293,7 @@ class BMSVMClassifier(
                     thinning=self.thinning,
                     collect=_collected(problem),
                     tuned=tuned,
+                    store=checkpoint,
                     progress_bar=self.progress_bar,
                 ),
                 self.num_samples,
@@ -346,6 +357,7 @@ class BMSVMClassifier(
 
     def _adopt(self, run: Run, asked: int) -> None:
         """Take over finished chains, and look whether they have converged."""
+        run = run.loaded()
         self.run_ = run
         self.n_iter_ = int(run.state.i)
         sampled = run.samples.get("lengthscale")
