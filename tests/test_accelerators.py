@@ -1,4 +1,4 @@
-"""Nothing is for the CPU alone: programs are lowered for CUDA and TPU, which are not here to run."""
+"""Nothing is for the CPU alone: programs are lowered for CUDA and TPU, which are not here."""
 
 import functools
 
