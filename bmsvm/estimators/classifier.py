@@ -36,7 +36,7 @@ __all__ = ["DEFAULT_LENGTHSCALE", "BMSVMClassifier"]
 DEFAULT_LENGTHSCALE = "marginal-likelihood"
 """How the lengthscale is found unless something is said."""
 
-EVIDENCE = {"num_warmup": 60, "num_steps": 40, "sweeps": 5, "step_size": 0.07}
+EVIDENCE = {"num_warmup": 60, "num_steps": 40, "sweeps": 5, "step_size": 0.07, "max_rows": 1024}
 """How the marginal likelihood is climbed, unless something is said."""
 
 WARMUP = 300
@@ -143,6 +143,10 @@ class BMSVMClassifier(
     run_ : bmsvm.inference.run.Run
         The chains: their draws, and where they stand. ``run_.interrupted`` says whether fewer
         draws were made than asked for.
+    lengthscale_rows_ : int or None
+        Rows by which ``lengthscale="marginal-likelihood"`` found theta: all, or 1024 of more,
+        chosen at random with the classes in proportion (``lengthscale_options={"max_rows": m}``
+        looks at another number of rows). None for other ways.
     problem_ : bmsvm.Problem
         The prepared training data.
     training_rows_ : ndarray of shape (n, p)
@@ -418,6 +422,12 @@ class BMSVMClassifier(
         check_is_fitted(self, "run_")
         return self.run_.state.problem
 
+    @property
+    def lengthscale_rows_(self) -> int | None:
+        """Rows by which the marginal likelihood found theta; None for other ways."""
+        check_is_fitted(self, "run_")
+        return getattr(self.run_.sampler.lengthscale_selection, "num_rows", None)
+
     # Prediction ------------------------------------------------------------------------------
 
     def predict(self, X) -> np.ndarray:
@@ -456,7 +466,13 @@ class BMSVMClassifier(
         if merit.shape[1] == 2:
             return np.log1p((merit[:, 1] - merit[:, 0]) / merit[:, 0])
         logs = np.log(merit)
-        return logs - logs.mean(axis=1, keepdims=True)
+        scores = logs - logs.mean(axis=1, keepdims=True)
+        # Logarithms of neighbouring numbers may be equal, and the first of equals another class.
+        rows, best = np.arange(len(merit)), merit.argmax(axis=1)
+        scores[rows, best] = np.where(
+            scores.argmax(axis=1) == best, scores[rows, best], np.nextafter(scores.max(1), np.inf)
+        )
+        return scores
 
     def class_functions(self, X) -> np.ndarray:
         """Posterior means of the class functions f, which sum to zero: shape (m, c)."""
