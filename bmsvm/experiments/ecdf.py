@@ -1,13 +1,13 @@
-"""Are ranks uniform? Exact simultaneous bands of their distribution function.
+"""Whether ranks are uniform: exact simultaneous bands of their distribution function.
 
-After Säilynoja, Bürkner and Vehtari (2022). Of N ranks among ``0, ..., K-1`` let R_i be how many are
-below i, for ``i = 1, ..., K-1``: binomial each, and a Markov chain together,
+After Säilynoja, Bürkner and Vehtari (2022). Of N ranks among ``0, ..., K-1`` let R_i be how many
+are below i, for ``i = 1, ..., K-1``: binomial each, and a Markov chain together,
 
     R_i | R_{i-1} ~ R_{i-1} + Binomial(N - R_{i-1}, 1/(K - i + 1)).
 
 A band that holds each R_i in its central ``1 - gamma`` of the binomial holds all of them with a
-probability that a recursion over the chain gives exactly. Gamma is set so that it is the wanted one;
-or to the least pointwise p-value of given ranks, and then what is outside is their p-value.
+probability that a recursion over the chain gives exactly. Gamma is set so that it is the wanted
+one; or to the least pointwise p-value of given ranks, and what is outside is then their p-value.
 """
 
 from __future__ import annotations

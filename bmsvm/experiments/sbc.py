@@ -1,9 +1,10 @@
-"""Simulation-based calibration: is the posterior that is sampled the posterior?
+"""Simulation-based calibration: whether what is sampled is the posterior.
 
-Parameters, scores and labels are drawn together (:mod:`bmsvm.experiments.simulate`), the sampler is
-run on the labels, and each parameter is ranked among its draws (Talts et al., 2018). If the sampler
-is right, ranks are uniform, whatever the prior and however little the labels say. All replications of
-a piece are lanes of one compiled program; pieces are kept on disk, and a run that was stopped goes on.
+Parameters, scores and labels are drawn together (:mod:`bmsvm.experiments.simulate`), the sampler
+is run on the labels, and each parameter is ranked among its draws (Talts et al., 2018). If the
+sampler is right, ranks are uniform, whatever the prior and however little the labels say. All
+replications of a piece are lanes of one compiled program; pieces are kept on disk, and a run that
+was stopped goes on.
 
 ``python -m bmsvm.experiments.sbc`` runs all configurations: two couplings, three likelihoods, theta
 fixed and sampled, exact and truncated factors of the kernel.
@@ -144,7 +145,7 @@ def _truncated(problem: Problem, rank: int) -> Problem:
 
 
 def _varied(problem: Problem, labels: np.ndarray) -> dict[str, Any]:
-    """What labels (lanes, n) change of a problem, with a leading axis of lanes."""
+    """Return what labels (lanes, n) change of a problem, with a leading axis of lanes."""
     varied: dict[str, Any] = {"labels": jnp.asarray(labels, problem.labels.dtype)}
     if problem.coupling != "independent":
         return varied
@@ -156,9 +157,8 @@ def _varied(problem: Problem, labels: np.ndarray) -> dict[str, Any]:
     lanes = [designs(host, each) for each in labels]
     varied["masked"] = jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *lanes)
     if problem.grid is not None:
-        factors = [
-            Factor(*map(np.asarray, pair)) for pair in zip(*problem.grid.factors, strict=True)
-        ]  # type: ignore[arg-type]
+        pairs = zip(*jax.tree.map(np.asarray, problem.grid.factors), strict=True)
+        factors = [Factor(basis, eigenvalues) for basis, eigenvalues in pairs]
         lanes = [
             jax.tree.map(lambda *leaves: np.stack(leaves), *(designs(f, each) for f in factors))
             for each in labels
@@ -347,8 +347,8 @@ def _numbered(piece: _Piece, settings: Settings) -> tuple[_Piece, dict[str, Any]
 def summarize(merged: dict[Configuration, dict[str, Any]], n_values: int) -> list[dict[str, Any]]:
     """One line for each configuration: p-values, the least, and whether it passes.
 
-    A configuration passes if none of its p-values is below :data:`FALSE_ALARM` divided by the number
-    of all p-values (Bonferroni).
+    A configuration passes if none of its p-values is below :data:`FALSE_ALARM` divided by the
+    number of all p-values (Bonferroni).
     """
     lines = []
     total = sum(len(found["ranks"]) for found in merged.values())
@@ -374,7 +374,8 @@ def markdown(lines: list[dict[str, Any]]) -> str:
     """Write the summary as a table."""
     total = sum(len(line["p_values"]) for line in lines)
     rows = [
-        "| likelihood | coupling | theta | factor | least p-value, of | times all, at most 1 | verdict | draws alike |",
+        "| likelihood | coupling | theta | factor | least p-value, of | times all, at most 1 "
+        "| verdict | draws alike |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for line in lines:
