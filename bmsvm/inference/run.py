@@ -22,6 +22,7 @@ from tqdm.auto import tqdm
 
 from bmsvm._validation import check_choice, check_count
 from bmsvm.inference.blocks import Block
+from bmsvm.inference.finite import check_finite
 from bmsvm.inference.gibbs import BMSVMGibbs, BMSVMState, sweep
 from bmsvm.models.problem import Problem
 
@@ -173,7 +174,9 @@ def run_chains(
     """Run vectorised chains.
 
     An interruption (Ctrl-C) after the first draws returns those that are finished, with a warning;
-    :meth:`Run.more` makes the rest.
+    :meth:`Run.more` makes the rest. Chains that leave the finite numbers stop with a
+    :class:`bmsvm.inference.finite.NonFiniteError` that names the sweep, the block and the
+    parameter.
 
     Parameters
     ----------
@@ -278,6 +281,7 @@ def _draw(
                 count = min(PIECE, total - finished)
                 ahead, drawn = program(state, jnp.asarray(count), jnp.asarray(thinning))
                 jax.block_until_ready(ahead.i)
+                check_finite(state, ahead, sampler.blocks, count * thinning)
                 piece = {
                     name: np.swapaxes(np.asarray(drawn[name])[:count], 0, 1)
                     for name in (collect if keep else ())
