@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -151,7 +152,7 @@ def _acceptance(model: BMSVMClassifier) -> str:
     return ", ".join(said) + "." if said else ""
 
 
-def _mean(samples: dict[str, np.ndarray], name: str) -> str:
+def _mean(samples: Mapping[str, np.ndarray], name: str) -> str:
     return f"{samples[name].mean():.2f}"
 
 
