@@ -1,7 +1,7 @@
 """What the package stands on: versions pinned for CI, and the licence of each.
 
 ``python tools/dependencies.py lock`` writes constraints.txt from the environment that runs it,
-``licences`` writes docs/licences.md, and ``check`` fails on a licence that ours cannot be used with.
+``licences`` writes docs/licences.md, and ``check`` fails on a licence that does not suit ours.
 Everything is read from the metadata of installed packages; nothing is fetched.
 """
 
@@ -19,10 +19,10 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = "bmsvm"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-LOCKED = ("test", "lint", "plots")
+LOCKED = ("test", "lint", "plots", "notebooks")
 """Extras that CI installs."""
 
-# Words of a licence, as metadata have them, under which a dependency may be used by Apache-2.0 code.
+# Words of licences under which Apache-2.0 code may use a dependency, as metadata have them.
 PERMISSIVE = (
     r"Apache|\bMIT\b|BSD|\bISC\b|\bPSF|Python Software Foundation|Python-2\.0|HPND|CNRI|"
     r"Unlicense|Zlib|Public Domain|CC0|matplotlib|Historical Permission"
@@ -64,7 +64,7 @@ def suits(licence: str, *, runtime: bool) -> bool:
 
 
 def requirements(name: str, extra: str) -> list[Requirement]:
-    """What a package needs for one extra, or for itself where that is empty."""
+    """Return what a package needs for one extra, or for itself where that is empty."""
     if name == PACKAGE:  # as this checkout says, whatever is installed
         lines = PROJECT["optional-dependencies"][extra] if extra else PROJECT["dependencies"]
     else:
@@ -98,13 +98,14 @@ def closure(extras: Iterable[str]) -> dict[str, str]:
 
 
 def lock() -> str:
-    """Text of constraints.txt."""
-    version = ".".join(map(str, sys.version_info[:2]))
+    """Text of constraints.txt; on other versions of Python it says nothing."""
+    python = ".".join(map(str, sys.version_info[:2]))
     head = [
-        f"# Versions that CI installs with Python {version}: python tools/dependencies.py lock",
-        "# Use: pip install -c constraints.txt -e '.[test]'",
+        "# Versions that CI installs, made by: python tools/dependencies.py lock",
+        "# To install the same: pip install -c constraints.txt -e '.[test]'",
     ]
-    pins = [f"{name}=={version}" for name, version in closure(LOCKED).items()]
+    marker = f'; python_version == "{python}"'
+    pins = [f"{name}=={version} {marker}" for name, version in closure(LOCKED).items()]
     return "\n".join([*head, *pins]) + "\n"
 
 
@@ -114,11 +115,11 @@ def licences() -> tuple[str, list[str]]:
     lines = [
         "# Licences of what bmsvm uses",
         "",
-        "bmsvm is under the Apache License 2.0, and contains no code of the packages below: they are",
-        "installed beside it. What users need is under permissive licences, or, under the Mozilla",
-        "Public License, binds its own files only; what only development needs says so.",
-        "`python tools/dependencies.py licences` makes this page from the metadata of an environment",
-        "with all extras; `check` fails on any other licence.",
+        "bmsvm is under the Apache License 2.0, and contains no code of the packages below: they",
+        "are installed beside it. What users need is under permissive licences, or, under the",
+        "Mozilla Public License, binds its own files only; what only development needs says so.",
+        "`python tools/dependencies.py licences` makes this page from the metadata of an",
+        "environment with all extras; `check` fails on any other licence.",
         "",
         "| package | licence | needed |",
         "|---|---|---|",
@@ -134,6 +135,7 @@ def licences() -> tuple[str, list[str]]:
 
 
 def main() -> int:
+    """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", choices=("lock", "licences", "check"))
     what = parser.parse_args().what
