@@ -1,7 +1,7 @@
 """Known vulnerabilities of the pinned versions, where an index of them answers.
 
 Runs pip-audit on constraints.txt: 0 if nothing is known, 1 if something is, and 0 with a word on
-standard error where pip-audit is not installed or no index answers.
+standard error where pip-audit is not installed, no index answers, or it knows no package.
 """
 
 import re
@@ -40,6 +40,9 @@ def main() -> int:
         return skipped("pip install pip-audit first")
     if done.returncode and not done.stdout.strip() and re.search(SILENCE, said):
         return skipped("the index of vulnerabilities does not answer")
+    unknown = said.count("could not be audited")
+    if unknown and unknown >= sum("==" in line for line in lines):
+        return skipped("the index knows none of the packages")
     print(said.strip())
     return done.returncode
 
