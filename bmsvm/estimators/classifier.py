@@ -378,6 +378,11 @@ class BMSVMClassifier(
                         'features="exact"'
                     )
                 return None
+        if isinstance(self.lengthscale, str) and self.lengthscale == "sample":
+            raise ValueError(
+                'lengthscale="sample" needs features="exact"; parameters of the kernel are fixed '
+                f"with features={how.kind!r}"
+            )
         if self.rank is not None:
             how = replace(how, rank=self.rank)
         if how.dtype is None and self._preset(how) == "large":
