@@ -30,6 +30,8 @@ def _good(position: Position) -> dict[str, jax.Array]:
     good = {}
     for name in ("columns", "intercept", "weights", *POSITIVE):
         value = getattr(position, name)
+        if value is None:  # integrated out
+            continue
         right = jnp.isfinite(value)
         good[name] = jnp.all(right & (value > 0) if name in POSITIVE else right)
     return good
