@@ -3,6 +3,7 @@
 VENV ?= .venv
 PYTEST_ARGS ?= -n auto --maxprocesses 4 --dist loadfile -m 'not long and not slow'
 BENCH_ARGS ?=
+NOTEBOOKS ?=
 PYTHONS ?= python3.11 python3.12 python3.13 python3.14
 
 # python3 if it is new enough, else the first versioned interpreter that starts.
@@ -16,7 +17,7 @@ endif
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long test-all lint bench docs docs-pages doctest clean
+.PHONY: help demo test test-long test-all lint bench notebooks docs docs-pages doctest clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /:/' | \
@@ -47,6 +48,9 @@ lint: $(VENV)/.lint-stamp ## ruff and mypy
 bench: $(VENV)/.bench-stamp ## measure sweeps, and the samplers against each other (BENCH_ARGS=...)
 	$(BIN)/python benchmarks/cost.py
 	$(BIN)/python benchmarks/mixing.py $(BENCH_ARGS)
+
+notebooks: $(VENV)/.notebooks-stamp ## run the notebooks in their small setting (BMSVM_SMALL=0: in full)
+	BMSVM_SMALL=$${BMSVM_SMALL:-1} $(BIN)/python notebooks/execute.py $(NOTEBOOKS)
 
 docs: ## build the documentation into docs/_build/html, warnings being errors
 	$(MAKE) --no-print-directory docs-pages VENV=$(VENV)-docs

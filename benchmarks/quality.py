@@ -62,9 +62,16 @@ def load(name: str, split: int):
     return getattr(datasets, f"load_{name}")(return_X_y=True)
 
 
-def tuned_svc(folds: int) -> GridSearchCV:
-    grid = {"C": np.logspace(-1, 3, 9), "gamma": np.logspace(-4, 0.5, 10)}
-    return GridSearchCV(SVC(), grid, cv=folds)
+TUNED: dict[bytes, dict] = {}
+"""Best (C, gamma) of training rows seen before: both SVCs need them."""
+
+
+def best_svc(X, y, folds: int) -> dict:
+    rows = X.tobytes() + y.tobytes()
+    if rows not in TUNED:
+        grid = {"C": np.logspace(-1, 3, 9), "gamma": np.logspace(-4, 0.5, 10)}
+        TUNED[rows] = GridSearchCV(SVC(), grid, cv=folds).fit(X, y).best_params_
+    return TUNED[rows]
 
 
 class CalibratedSVC:
@@ -75,7 +82,7 @@ class CalibratedSVC:
 
     def fit(self, X, y):
         folds = int(max(2, min(5, np.unique(y, return_counts=True)[1].min())))
-        best = tuned_svc(folds).fit(X, y).best_params_
+        best = best_svc(X, y, folds)
         if self.native:
             model = SVC(**best, probability=True, random_state=0)
         else:
@@ -219,6 +226,11 @@ def fit_seconds(model, X, y) -> float:
     return seconds_of(lambda: model.fit(X, y))[0]
 
 
+def kept(output: Path) -> list[dict]:
+    """Return the finished cells of the file, to which several runs may add at once."""
+    return [json.loads(line) for line in output.read_text().splitlines()] if output.exists() else []
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", default=",".join(TRAINING_ROWS))
@@ -232,17 +244,13 @@ def main() -> None:
         fit_times()
         return
     arguments.output.parent.mkdir(parents=True, exist_ok=True)
-    records = []
-    if arguments.output.exists():
-        records = [json.loads(line) for line in arguments.output.read_text().splitlines()]
-    done = {(r["data"], r["split"], r["kind"]) for r in records}
+    done = {(r["data"], r["split"], r["kind"]) for r in kept(arguments.output)}
     for split in range(arguments.splits):
         for name in arguments.data.split(","):
             for kind in arguments.kinds.split(","):
                 if (name, split, kind) in done:
                     continue
                 record = measure(name, split, kind)
-                records.append(record)
                 with arguments.output.open("a") as file:
                     file.write(json.dumps(record) + "\n")
                 shown = " ".join(f"{s} {record[s]:.4f}" for s in SCORES if s in record)
@@ -250,7 +258,7 @@ def main() -> None:
                     f"{name:9} {split:2} {kind:16} {record['fit_seconds']:6.1f}s {shown}",
                     flush=True,
                 )
-    print(table(records, arguments.kinds.split(",")))
+    print(table(kept(arguments.output), arguments.kinds.split(",")))
 
 
 if __name__ == "__main__":

@@ -70,12 +70,9 @@ def _show_warning(message, category, filename, lineno, file=None, line=None) -> 
 
 
 def _demo(options: argparse.Namespace) -> int:
-    import jax
-
     from bmsvm.demo import run_demo
 
-    with jax.enable_x64(True):
-        run_demo(options.output)
+    run_demo(options.output)
     return 0
 
 

@@ -75,6 +75,14 @@ def test_scikit_learn_finds_nothing_to_complain_about(estimator, check):
     check(estimator)
 
 
+@pytest.mark.long
+@parametrize_with_checks(
+    [BMSVMClassifier()], expected_failed_checks=lambda estimator: WEIGHTS_ARE_NOT_COUNTS
+)
+def test_nor_does_it_with_nothing_said(estimator, check):
+    check(estimator)
+
+
 def test_the_default_is_made_of_what_it_says():
     parameters = BMSVMClassifier().get_params()
     assert parameters["likelihood"] == "normalized"
@@ -106,6 +114,13 @@ def test_pandas_in_and_names_checked(fitted):
     assert list(draws.coords["class"].values) == list(WORDS)
 
 
+def test_output_settings_are_for_transformers_and_do_no_harm(fitted):
+    pipeline = make_pipeline(StandardScaler(), model()).set_output(transform="pandas")
+    pipeline.fit(pd.DataFrame(X, columns=["width", "height"]), Y)
+    assert list(pipeline[-1].feature_names_in_) == ["width", "height"]
+    assert not hasattr(fitted, "transform")
+
+
 def test_words_are_predicted_as_words(fitted):
     np.testing.assert_array_equal(fitted.classes_, WORDS)
     assert set(fitted.predict(X)) <= set(WORDS)
@@ -135,6 +150,37 @@ def test_predict_is_the_largest_probability_on_a_hundred_thousand_points(monkeyp
         quick.decision_function(points).argmax(1), probabilities.argmax(1)
     )
     np.testing.assert_allclose(probabilities.sum(1), 1)
+
+
+def test_the_largest_score_is_the_largest_probability_where_logarithms_round(fitted, monkeypatch):
+    third = 1 / 3
+    ties = np.array(
+        [
+            [0.34, np.nextafter(0.34, 1), 0.32],  # whose logarithms may be the same
+            [np.nextafter(third, 0), third, np.nextafter(third, 1)],
+            [third, third, third],
+            [1e-300, 0.5, np.nextafter(0.5, 1)],  # differences lost beside the mean
+            [1e-300, 1.0, 1e-300],
+        ]
+    )
+    best, logs = ties.argmax(1), np.log(ties)
+    assert not np.array_equal((logs - logs.mean(1, keepdims=True)).argmax(1), best)
+    monkeypatch.setattr(fitted, "predict_proba", lambda X: ties)
+    np.testing.assert_array_equal(fitted.predict(X), WORDS[best])
+    np.testing.assert_array_equal(fitted.decision_function(X).argmax(1), best)
+    np.testing.assert_allclose(fitted.decision_function(X).sum(1), 0, atol=1e-9)
+
+
+@pytest.mark.filterwarnings("ignore:the ascent of the marginal likelihood has not converged")
+def test_many_rows_are_searched_by_some_of_them(monkeypatch):
+    monkeypatch.setitem(classifier.EVIDENCE, "max_rows", 12)
+    monkeypatch.setitem(classifier.EVIDENCE, "num_steps", 20)
+    searched = model(lengthscale="marginal-likelihood").fit(X, Y)
+    assert searched.lengthscale_rows_ == 12
+    assert searched.problem_.n_rows >= 24
+    assert searched.n_iter_ == 60 + 40  # its chains are its own, and warm up
+    assert pickle.loads(pickle.dumps(searched)).lengthscale_rows_ == 12
+    assert model().fit(X, Y).lengthscale_rows_ is None
 
 
 def test_pieces_are_told_what_the_whole_is_told(fitted):

@@ -12,6 +12,7 @@ from bmsvm import Hyperparameters, kernels, maximize_evidence, prepare
 from bmsvm.inference import evidence
 from bmsvm.inference import run as runner
 from bmsvm.inference.blocks import hamiltonian
+from bmsvm.inference.subset import representative_rows
 from bmsvm.models.conditionals import log_density_columns, project
 from bmsvm.models.couplings import contrast
 from bmsvm.models.gram_gradient import gram_gradient
@@ -169,7 +170,8 @@ def climb(likelihood, **settings):
         "num_chains": 32,
         "progress_bar": False,
     }
-    return maximize_evidence(settings.pop("X", LINE), ALONG, **{**defaults, **settings})
+    X, y = settings.pop("X", LINE), settings.pop("y", ALONG)
+    return maximize_evidence(X, y, **{**defaults, **settings})
 
 
 @pytest.mark.parametrize("likelihood", ["hinge", "normalized"])
@@ -226,6 +228,45 @@ def test_parameters_may_be_any_tree_of_a_callable_kernel():
     assert called.lengthscale["scale"].shape == ()
 
 
+@pytest.mark.filterwarnings("ignore:the ascent of the marginal likelihood has not converged")
+def test_some_of_many_rows_are_looked_at_and_the_rest_is_not(monkeypatch):
+    many, codes = np.tile(LINE, (40, 1)), np.tile(ALONG, 40)
+    many = many + np.random.default_rng(0).normal(scale=0.1, size=many.shape)
+    weights = np.linspace(0.5, 1.5, len(many))
+    looked_at = {}
+    whole = evidence.prepare
+
+    def watched(X, y, **settings):
+        looked_at.update(X=np.asarray(X), y=np.asarray(y), weights=settings["row_weights"])
+        return whole(X, y=y, **settings)
+
+    monkeypatch.setattr(evidence, "prepare", watched)
+    settings = {"num_steps": 20, "start": 2.0}
+    found = climb(
+        "hinge", X=many, y=codes, row_weights=weights, max_rows=8, spare_rows=5, **settings
+    )
+    assert found.num_rows == 8
+    assert found.state is None
+    np.testing.assert_array_equal(np.bincount(looked_at["y"]), [3, 2, 3])
+    rows = np.flatnonzero(np.isin(many[:, 0], looked_at["X"][:, 0]))
+    np.testing.assert_array_equal(looked_at["y"], codes[rows])
+    np.testing.assert_array_equal(looked_at["weights"], weights[rows])
+    alone = climb("hinge", X=many[rows], y=codes[rows], row_weights=weights[rows], **settings)
+    np.testing.assert_array_equal(alone.path, found.path)
+    assert alone.state is not None
+
+
+def test_rows_are_chosen_in_proportion_with_every_class_among_them():
+    labels = np.repeat([0, 1, 2], [600, 299, 1])
+    rng = np.random.default_rng(0)
+    chosen = representative_rows(labels, 90, rng)
+    assert np.all(np.diff(chosen) > 0)
+    np.testing.assert_allclose(np.bincount(labels[chosen]), [60, 29, 1], atol=1)
+    assert np.bincount(labels[chosen])[2] == 1
+    assert set(labels[representative_rows(labels, 3, rng)]) == {0, 1, 2}
+    assert not np.array_equal(chosen, representative_rows(labels, 90, rng))
+
+
 @pytest.mark.parametrize("hold", [("precision",), ("precision", "noise_variance")])
 def test_what_is_held_stands_still_and_the_rest_keeps_its_posterior(hold):
     """Three sweeps from exact draws; false alarm 1e-4 over both."""
@@ -253,6 +294,11 @@ def test_what_is_held_stands_still_and_the_rest_keeps_its_posterior(hold):
         ({"also": "precision", "likelihood": "probit"}, "also must be empty"),
         ({"num_steps": 3}, "num_steps must be an integer of at least 20; got 3"),
         ({"sweeps": 1000}, "sweeps must be at most 50"),
+        ({"max_rows": 2}, "max_rows must be an integer of at least 3; got 2"),
+        (
+            {"kernel": lambda theta: lambda a, b: -theta * (a @ b.T), "start": 1.0},
+            "^kernel: the Gram matrix must be positive semi-definite",
+        ),
     ],
 )
 def test_bad_arguments_are_named(settings, message):

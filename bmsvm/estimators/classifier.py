@@ -36,7 +36,7 @@ __all__ = ["DEFAULT_LENGTHSCALE", "BMSVMClassifier"]
 DEFAULT_LENGTHSCALE = "marginal-likelihood"
 """How the lengthscale is found unless something is said."""
 
-EVIDENCE = {"num_warmup": 60, "num_steps": 40, "sweeps": 5, "step_size": 0.07}
+EVIDENCE = {"num_warmup": 60, "num_steps": 40, "sweeps": 5, "step_size": 0.07, "max_rows": 1024}
 """How the marginal likelihood is climbed, unless something is said."""
 
 WARMUP = 300
@@ -143,6 +143,10 @@ class BMSVMClassifier(
     run_ : bmsvm.inference.run.Run
         The chains: their draws, and where they stand. ``run_.interrupted`` says whether fewer
         draws were made than asked for.
+    lengthscale_rows_ : int or None
+        Rows by which ``lengthscale="marginal-likelihood"`` found theta: all, or 1024 of more,
+        chosen at random with the classes in proportion (``lengthscale_options={"max_rows": m}``
+        looks at another number of rows). None for other ways.
     problem_ : bmsvm.Problem
         The prepared training data.
     training_rows_ : ndarray of shape (n, p)
@@ -216,7 +220,7 @@ class BMSVMClassifier(
 
     # Fitting ---------------------------------------------------------------------------------
 
-    def fit(self, X, y, sample_weight=None) -> BMSVMClassifier:
+    def fit(self, X, y, sample_weight=None, checkpoint=None) -> BMSVMClassifier:
         """Draw from the posterior given the data.
 
         An interruption (Ctrl-C) after the first draws leaves a model of those that are finished,
@@ -230,8 +234,18 @@ class BMSVMClassifier(
             Labels.
         sample_weight : array-like of shape (n,), optional
             Weights of the rows.
+        checkpoint : path, optional
+            A directory in which the chains are kept while they run (``store`` of
+            :func:`bmsvm.run_chains`). If the process dies, the same call goes on from there, and
+            :meth:`fit_more` continues there too. A search for the lengthscale is made again.
+            ``random_state`` must then be an integer.
         """
         self._check_settings()
+        if checkpoint is not None and not isinstance(self.random_state, int | np.integer):
+            raise ValueError(
+                "random_state must be an integer with checkpoint, for a second call to be the "
+                f"same; got {self.random_state!r}"
+            )
         X, labels, weights = self._checked_data(X, y, sample_weight)
         if self.likelihood == "probit" and np.any(weights != 1):
             raise ValueError(
@@ -279,6 +293,7 @@ class BMSVMClassifier(
                     thinning=self.thinning,
                     collect=_collected(problem),
                     tuned=tuned,
+                    store=checkpoint,
                     progress_bar=self.progress_bar,
                 ),
                 self.num_samples,
@@ -342,6 +357,7 @@ class BMSVMClassifier(
 
     def _adopt(self, run: Run, asked: int) -> None:
         """Take over finished chains, and look whether they have converged."""
+        run = run.loaded()
         self.run_ = run
         self.n_iter_ = int(run.state.i)
         sampled = run.samples.get("lengthscale")
@@ -406,6 +422,12 @@ class BMSVMClassifier(
         check_is_fitted(self, "run_")
         return self.run_.state.problem
 
+    @property
+    def lengthscale_rows_(self) -> int | None:
+        """Rows by which the marginal likelihood found theta; None for other ways."""
+        check_is_fitted(self, "run_")
+        return getattr(self.run_.sampler.lengthscale_selection, "num_rows", None)
+
     # Prediction ------------------------------------------------------------------------------
 
     def predict(self, X) -> np.ndarray:
@@ -444,7 +466,13 @@ class BMSVMClassifier(
         if merit.shape[1] == 2:
             return np.log1p((merit[:, 1] - merit[:, 0]) / merit[:, 0])
         logs = np.log(merit)
-        return logs - logs.mean(axis=1, keepdims=True)
+        scores = logs - logs.mean(axis=1, keepdims=True)
+        # Logarithms of neighbouring numbers may be equal, and the first of equals another class.
+        rows, best = np.arange(len(merit)), merit.argmax(axis=1)
+        scores[rows, best] = np.where(
+            scores.argmax(axis=1) == best, scores[rows, best], np.nextafter(scores.max(1), np.inf)
+        )
+        return scores
 
     def class_functions(self, X) -> np.ndarray:
         """Posterior means of the class functions f, which sum to zero: shape (m, c)."""

@@ -16,8 +16,8 @@ from __future__ import annotations
 import functools
 import warnings
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, cast
 
 import arviz
 import jax
@@ -38,6 +38,7 @@ from bmsvm._validation import (
 from bmsvm.inference import run
 from bmsvm.inference.gibbs import BMSVMGibbs, BMSVMState
 from bmsvm.inference.presets import default_blocks
+from bmsvm.inference.subset import representative_rows
 from bmsvm.kernels import KernelFn
 from bmsvm.models.conditionals import log_density_columns, noise_variance_collapsed, project
 from bmsvm.models.couplings import to_columns
@@ -107,7 +108,10 @@ class EvidenceMaximum:
     init_params: dict[str, np.ndarray]
     """The last draw of each chain, for ``init_params`` of a run at the maximiser."""
     state: BMSVMState | None = field(default=None, repr=False)
-    """The chains at the maximiser, tuned, to go on from; None where tau or sigma2 were held."""
+    """The chains at the maximiser, tuned, to go on from; None where tau or sigma2 were held, or
+    not all rows looked at."""
+    num_rows: int | None = None
+    """Rows that were looked at."""
 
 
 class _Draws(NamedTuple):
@@ -274,6 +278,7 @@ def maximize_evidence(
     hyperparameters: Hyperparameters = PAPER,
     row_weights: ArrayLike | None = None,
     spare_rows: int = 0,
+    max_rows: int | None = None,
     start: Any = None,
     per_feature: bool = False,
     bounds: tuple[float, float] = BOUNDS,
@@ -301,6 +306,9 @@ def maximize_evidence(
         positive parameters, ``kernel(theta) -> (X1, X2) -> (n1, n2)``, written in JAX.
     coupling, likelihood, hyperparameters, row_weights, spare_rows
         The model; see :func:`bmsvm.prepare`.
+    max_rows
+        Most rows to look at. Of more, so many are chosen at random, the classes in proportion, and
+        it is their marginal likelihood that is maximised. Default: all.
     start
         Where the ascent starts: a number, one per feature, or the parameters of a callable's
         kernel as an array or a pytree of arrays. Default: the median distance between rows.
@@ -342,7 +350,15 @@ def maximize_evidence(
     check_positive("step_size", step_size)
     sampler = _sampler(likelihood, also)
 
-    rows, *_ = check_rows_and_labels(X, y)
+    rows, classes, labels = check_rows_and_labels(X, y)
+    if max_rows is not None:
+        check_count("max_rows", max_rows, smallest=max(2, len(classes)))
+    some = max_rows is not None and max_rows < len(rows)
+    if some:
+        rng = np.random.default_rng(np.asarray(jax.random.key_data(rng_key)).ravel())
+        chosen = representative_rows(labels, cast(int, max_rows), rng)
+        rows, y, spare_rows = rows[chosen], np.asarray(y)[chosen], 0
+        row_weights = None if row_weights is None else np.asarray(row_weights)[chosen]
     log_bounds = np.log(check_bounds("bounds", bounds))
     log_theta, unravel = _start(start, rows, per_feature, log_bounds, isinstance(kernel, str))
     if isinstance(kernel, str) and log_theta.size not in (1, rows.shape[1]):
@@ -355,6 +371,7 @@ def maximize_evidence(
         unravel,
         log_theta,
         also,
+        X=rows,
         y=y,
         coupling=coupling,
         likelihood=likelihood,
@@ -394,7 +411,8 @@ def maximize_evidence(
     rhat = _largest_rhat(variances[half:, :, sampled])
     found = path[half:].mean(0)
     state = _place(state, surface.problem(found), surface.held(found))
-    return _summary(found, path, gradients, rhat, half, low, high, also, unravel, state)
+    maximum = _summary(found, path, gradients, rhat, half, low, high, also, unravel, state)
+    return replace(maximum, num_rows=len(rows), state=None if also or some else state)
 
 
 def _surface(
@@ -414,7 +432,7 @@ def _surface(
     with jax.enable_x64(True):
         first = np.asarray(of_logs(jnp.asarray(log_theta)))
     return _Surface(
-        prepare(first, kernel="precomputed", spare_rows=spare_rows, **model),
+        prepare(kernel=cast(KernelFn, lambda *_: first), spare_rows=spare_rows, **model),
         jax.jit(of_logs),
         jax.jit(lambda logs, cotangent: jax.vjp(of_logs, logs)[1](cotangent)[0]),
         also,
@@ -496,5 +514,4 @@ def _summary(
             name.lstrip("_"): np.asarray(state.z[name])
             for name in ("_scores", "noise_variance", "precision")
         },
-        state=None if also else state,
     )

@@ -15,7 +15,7 @@ memory is bounded, one program serves all, and results do not depend on how rows
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -281,7 +281,7 @@ def _within_rank(factor: Factor) -> np.ndarray:
 
 
 def posterior_of(
-    samples: dict[str, np.ndarray],
+    samples: Mapping[str, np.ndarray],
     problem: Problem,
     training_rows: np.ndarray,
     *,
