@@ -8,13 +8,14 @@ import numpy as np
 
 from bmsvm import BMSVMGibbs, prepare, run_chains
 from bmsvm.inference import run as runner
+from bmsvm.inference.blocks import hamiltonian, scale
 from bmsvm.inference.sharding import make_mesh, place
 
 N, RANK, CLASSES, CHAINS = 384, 32, 3, 2
-SITES = ("precision", "noise_variance", "intercept", "weights", "scores")
+SITES = ("precision", "noise_variance", "intercept", "weights", "scores", "accept_prob")
 
 
-def low_rank_problem(spare_rows=0, rows=slice(None), **settings):
+def low_rank_problem(spare_rows=0, **settings):
     """Prepare rows whose Gram matrix has a rank far below their number."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(N - spare_rows, 5))
@@ -25,19 +26,26 @@ def low_rank_problem(spare_rows=0, rows=slice(None), **settings):
     return problem
 
 
-def draws(problem, preset, mesh=None, sweeps=4, collect=SITES, **settings):
-    sampler = BMSVMGibbs("linear", preset=preset, likelihood=problem.likelihood)
+MOMENTUM = (hamiltonian(force_dtype=jax.numpy.float64, draw_weights=False), scale())
+
+
+def sampler_of(moves, problem):
+    """Return a preset, or the default's moves with forces that do not magnify rounding."""
+    moves = {"blocks": MOMENTUM} if moves == "momentum" else {"preset": moves}
+    return BMSVMGibbs("linear", likelihood=problem.likelihood, **moves)
+
+
+def draws(problem, moves, mesh=None, collect=SITES):
     return run_chains(
-        sampler,
+        sampler_of(moves, problem),
         jax.random.key(1),
         problem,
-        num_warmup=0,
-        num_samples=sweeps,
+        num_warmup=10,
+        num_samples=4,
         num_chains=CHAINS,
         collect=collect,
         mesh=mesh,
         progress_bar=False,
-        **settings,
     )
 
 
@@ -48,9 +56,9 @@ def differences(one, other):
     }
 
 
-def collectives(problem, preset, mesh):
+def collectives(problem, moves, mesh):
     """Return the operation and the number of elements of all that devices send each other."""
-    sampler = BMSVMGibbs("linear", preset=preset, likelihood=problem.likelihood)
+    sampler = sampler_of(moves, problem)
     keys = jax.random.split(jax.random.key(0), CHAINS)
     state = place(sampler.init(keys, 10, None, (problem,), {}), mesh)
     one = jax.numpy.asarray(1)
@@ -72,18 +80,18 @@ def collectives(problem, preset, mesh):
 if __name__ == "__main__":
     import json
 
-    preset, likelihood = sys.argv[1:3]
+    moves, likelihood = sys.argv[1:3]
     jax.config.update("jax_enable_x64", True)
     problem = low_rank_problem(spare_rows=4, likelihood=likelihood)
-    alone = draws(problem, preset).samples
-    result = {"devices": jax.device_count()}
+    alone = draws(problem, moves).samples
+    result = {"devices": jax.device_count(), "moved": bool(np.ptp(alone["precision"]) > 0)}
     for rows, chains in ((2, 1), (8, 1), (4, 2)):
         mesh = make_mesh(rows, chains)
-        found = draws(problem, preset, mesh)
+        found = draws(problem, moves, mesh)
         columns = found.state.position.columns
         result[f"{rows}x{chains}"] = {
             "differences": differences(alone, found.samples),
             "shard": columns.sharding.shard_shape(columns.shape),
         }
-    result["collectives"] = collectives(problem, preset, make_mesh(4, 2))
+    result["collectives"] = collectives(problem, moves, make_mesh(4, 2))
     print(json.dumps(result))

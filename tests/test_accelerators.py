@@ -1,4 +1,4 @@
-"""Nothing is for the CPU alone: programs are lowered for CUDA and TPU, which are not here to run."""
+"""Nothing is for the CPU alone: programs are lowered for CUDA and TPU, which are not here."""
 
 import functools
 
@@ -17,6 +17,7 @@ PLATFORMS = ("cuda", "tpu")
 RNG = np.random.default_rng(0)
 Y = np.arange(21) % 3
 X = RNG.normal(size=(21, 2)) + Y[:, None]
+NEW = RNG.normal(size=(10, 2)) * 2 + 1
 
 CONFIGURATIONS = {
     "default": {"likelihood": "normalized"},
@@ -70,10 +71,38 @@ def test_the_predictive_is_lowered():
 
 
 def test_what_only_the_processor_has_would_be_seen():
-    """The test of the tests: a callback to Python has no lowering for a TPU."""
+    """The test of the tests: a Schur decomposition has no lowering for a TPU."""
 
     def host_only(x):
         return jax.lax.linalg.schur(x)[0]
 
     with pytest.raises(NotImplementedError):
         lowered(host_only, jnp.eye(3))
+
+
+@pytest.mark.long
+def test_single_precision_predicts_the_same():
+    """Class probabilities of both types, within six Monte Carlo standard errors of a difference."""
+    means, errors = [], []
+    for double in (False, True):
+        with jax.enable_x64(double):
+            problem = prepare(X, Y, lengthscale=2.0, likelihood="normalized")
+            run = runner.run_chains(
+                BMSVMGibbs(lengthscale=2.0, likelihood="normalized"),
+                jax.random.key(0),
+                problem,
+                num_warmup=500,
+                num_samples=1000,
+                progress_bar=False,
+            )
+            features = features_at(gaussian(2.0), NEW, X, problem.factor)
+            flat = {
+                name: draws.reshape(-1, *draws.shape[2:]) for name, draws in run.samples.items()
+            }
+            found = class_probabilities(jax.random.key(1), flat, features, problem)
+            by_chain = np.asarray(found, np.float64).reshape(8, -1, len(NEW), 3).mean(1)
+            means.append(by_chain.mean(0))
+            errors.append(by_chain.std(0, ddof=1) / np.sqrt(8))
+    difference = np.abs(means[0] - means[1])
+    print(f"largest difference {difference.max():.4f}, mean {difference.mean():.4f}")
+    assert np.all(difference < 6 * np.hypot(*errors))

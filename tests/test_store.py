@@ -304,4 +304,4 @@ def test_a_killed_run_resumed_is_bit_identical(tmp_path):
 @pytest.mark.long
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs kill -9")
 def test_a_run_killed_fifty_times_is_bit_identical(tmp_path):
-    check_kills(tmp_path, draws=20_000, kills=50)
+    check_kills(tmp_path, draws=8000, kills=50)

@@ -116,7 +116,24 @@ def _put(leaf: Any, spec: PartitionSpec, mesh: Mesh, local: bool = False) -> jax
     sharding = NamedSharding(mesh, spec)
     if local:
         return jax.make_array_from_process_local_data(sharding, np.asarray(leaf))
-    return jax.device_put(leaf, sharding)
+    if sharding.is_fully_addressable:
+        return jax.device_put(leaf, sharding)
+    if isinstance(leaf, jax.Array) and not leaf.is_fully_addressable:
+        return leaf if leaf.sharding == sharding else _moved(leaf, sharding)
+    if jnp.issubdtype(jnp.result_type(leaf), jax.dtypes.prng_key):
+        whole = NamedSharding(mesh, PartitionSpec(*spec, None))
+        data = _from_all(np.asarray(jax.random.key_data(leaf)), whole)
+        return jax.random.wrap_key_data(data, impl=jax.random.key_impl(leaf))
+    return _from_all(np.asarray(leaf), sharding)
+
+
+def _from_all(array: np.ndarray, sharding: NamedSharding) -> jax.Array:
+    """Place an array that every process has."""
+    return jax.make_array_from_callback(array.shape, sharding, lambda index: array[index])
+
+
+def _moved(array: jax.Array, sharding: NamedSharding) -> jax.Array:
+    return jax.jit(lambda same: same, out_shardings=sharding)(array)
 
 
 def to_host(array: jax.Array) -> np.ndarray:

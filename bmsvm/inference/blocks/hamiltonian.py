@@ -62,7 +62,7 @@ class Memory(NamedTuple):
     moments
         State of Welford's algorithm in the current window.
     outside_moments
-        The same of ``white.outside``, if there is that.
+        The same of ``white.outside``, if there is that, for each column.
     """
 
     scales: Coordinates
@@ -298,8 +298,8 @@ def _learn(memory: Memory, here: Coordinates, shortfall: jax.Array, phase: Phase
     scales = unravel(_deviations(moments))
     outside_moments = None
     if outside is not None:
-        outside_moments = _update_moments(outside, memory.outside_moments)
-        outside = _deviations(outside_moments)
+        outside_moments = jax.vmap(_update_moments)(outside, memory.outside_moments)
+        outside = jax.vmap(_deviations)(outside_moments)
     ends = jnp.asarray([int(1000 * end) for end in WINDOWS]) * phase.n_warmup // 1000
     window_ended = jnp.any(phase.sweep + 1 == ends) & (moments[2] >= SMALLEST_WINDOW)
     fresh = Memory(_together(scales, outside), _init_step(tuned[1]), *_no_moments(here))
@@ -311,7 +311,9 @@ def _no_moments(like: Coordinates) -> tuple[Any, Any]:
     """Welford's algorithm before its first sample, for the few coordinates and for the others."""
     few, outside = _apart(like)
     first = _init_moments(ravel_pytree(few)[0].size)
-    return first, None if outside is None else _init_moments(outside.shape)
+    if outside is None:
+        return first, None
+    return first, jax.vmap(lambda column: _init_moments(column.size))(outside)
 
 
 def _deviations(moments: Any) -> jax.Array:
