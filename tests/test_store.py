@@ -119,6 +119,8 @@ def test_what_is_no_store_is_refused(tmp_path):
     (tmp_path / "thesis.tex").write_text("irreplaceable")
     with pytest.raises(ValueError, match=r"has 'thesis.tex' and no 'chains.nc'"):
         run(tmp_path)
+    with pytest.raises(ValueError, match=r"store must be a directory; .*tex' is a file"):
+        run(tmp_path / "thesis.tex")
     store = tmp_path / "store"
     run(store, num_samples=5)
     record = store / "chains.nc"
