@@ -225,7 +225,7 @@ def one_sweep(Z, beta, noise, tau):
 
 state = np.where(others, -d, 1.0), np.zeros((n + 1, c)), 1.0, 1.0
 by_hand = []
-for _ in range(size(6000, 150)):
+for _ in range(size(4000, 150)):
     state = one_sweep(*state)
     by_hand.append(np.log(state[2:]))
 by_hand = np.array(by_hand)[size(1000, 50) :]

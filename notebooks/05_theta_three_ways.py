@@ -138,9 +138,10 @@ print(f"90% of the posterior of theta: {low:.1f} to {high:.1f}")
 # ## The same for the regularisation
 #
 # The machine of eq. (2) has a $\gamma$, chosen by cross-validation. In the model $\tau/\sigma^2$
-# plays its part, and has a posterior: no grid, no folds. The two need not agree: the machine's
-# $\gamma$ is the best for one function, the posterior is about all of them, and the likelihoods
-# differ; look whether they are of one order.
+# plays its part, and has a posterior: no grid, no folds. The two need not lie together. The machine
+# has no noise and one function, the posterior has both noise and all the functions that the data
+# allow, and its likelihood is another one; look how wide the posterior is, over which a grid would
+# have had to choose.
 
 # %%
 machine = MSVMClassifier(lengthscale=best, gamma="cv", folds=size(5, 2), random_state=0).fit(X, y)

@@ -1,4 +1,4 @@
-"""Nothing is for the CPU alone: all is lowered for CUDA and TPU, which are not here to run it."""
+"""Nothing is for the CPU alone: programs are lowered for CUDA and TPU, which are not here."""
 
 import functools
 

@@ -196,7 +196,6 @@ def test_the_tail_quantile_is_exact(dtype):
 AS_USERS_DO = {
     "xla_backend_optimization_level": 3,
     "xla_llvm_disable_expensive_passes": False,
-    "xla_cpu_use_fusion_emitters": True,
 }
 
 
