@@ -235,6 +235,7 @@ def test_a_full_disk_keeps_what_was_complete_and_says_so(whole, target, tmp_path
     assert_same(run(tmp_path).samples, whole)
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_a_classifier_goes_on_from_its_checkpoint(tmp_path):
     settings = {"num_samples": 120, "random_state": 0}
     plain = fit(**settings)
