@@ -8,6 +8,7 @@ Fisher information there, ``A = Phi' I Phi``, diagonalised once. All in passes o
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from dataclasses import replace
 
 import jax
@@ -48,6 +49,9 @@ FISHER_ROWS = 200_000
 
 PART = 4096
 """Rows of which it is summed at a time."""
+
+AVERAGED = 4
+"""Places over which the Fisher information is averaged in the end."""
 
 MOST_SPREAD = 0.5
 """Largest first guess of a standard deviation of log sigma or log d."""
@@ -144,16 +148,23 @@ _fisher = jax.jit(fisher_information)
 
 
 def _curvature(
-    x: np.ndarray, logs: np.ndarray, scale: float, nodes: jax.Array, problem: Problem
+    places: Sequence[np.ndarray],
+    logs: np.ndarray,
+    scale: float,
+    nodes: jax.Array,
+    problem: Problem,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Rotation and eigenvalues (k, r + 1) of the Fisher information of x at a mode."""
-    k, wide = x.shape
+    """Rotation and eigenvalues (k, r + 1) of the Fisher information, the mean over some x."""
+    k, wide = places[0].shape
     stride = problem.n_rows / min(problem.n_rows, FISHER_ROWS)
     if stride > 1:
         problem = some_rows(problem, FISHER_ROWS)
     basis, eigenvalues = problem.factor
-    functions = functions_of(jnp.asarray(x), problem, scale)
-    information = _fisher(functions, jnp.asarray(logs), nodes, problem)
+    information = jnp.zeros(())
+    for x in places:
+        functions = functions_of(jnp.asarray(x), problem, scale)
+        information = information + _fisher(functions, jnp.asarray(logs), nodes, problem)
+    information = information / len(places)
     scaled = jnp.append(jnp.sqrt(eigenvalues), scale).astype(basis.dtype)
     if k * wide > LARGEST:
         mean = jnp.mean(jnp.stack([information[j, j] for j in range(k)]), axis=0)
@@ -214,18 +225,36 @@ def with_reference(problem: Problem, *, num_nodes: int | None = None) -> Problem
     nodes = jnp.asarray(noise_nodes(count, k), dtype)
     log_scale = 0.5 * float(np.log(hyper.noise_rate / hyper.noise_shape))
     precision = 0.1
-    # An intercept of this scale times a normal of precision tau/sigma2 has its prior at that tau.
-    scale = float(np.sqrt(precision / float(hyper.intercept_precision)))
     logs = np.asarray([log_scale, np.log(precision) - 2 * log_scale])
+    scale = _intercept_scale(logs, problem)
     x, logs = _rough_mode(logs, scale, nodes, problem)
-    for last in (False, True):
-        reference = _reference_at(x, logs, scale, nodes, problem)
-        found, scales = _best_logs(replace(problem, reference=reference))
-        if not last:
-            x = np.asarray(from_coordinates(jnp.zeros_like(reference.mode), found, reference))
-            logs = found
+    x, scale = _rescaled(x, scale, logs, problem)
+    reference = _reference_at(x, [x], logs, scale, nodes, problem)
+    logs, _ = _best_logs(replace(problem, reference=reference))
+    # At the mode rows look surer than they are on average, and their labels more telling.
+    random = np.random.default_rng(0)
+    noise = [np.zeros(x.shape), *random.standard_normal((AVERAGED, *x.shape))]
+    places = [np.asarray(from_coordinates(xi, jnp.asarray(logs), reference)) for xi in noise]
+    places = [_rescaled(each, scale, logs, problem)[0] for each in places]
+    scale = _intercept_scale(logs, problem)
+    reference = _reference_at(places[0], places[1:], logs, scale, nodes, problem)
+    _, scales = _best_logs(replace(problem, reference=reference))
     kept = jax.tree.map(lambda part: jnp.asarray(part, dtype), reference)
     return replace(problem, reference=kept._replace(scales=jnp.asarray(scales, dtype)))
+
+
+def _intercept_scale(logs: np.ndarray, problem: Problem) -> float:
+    """Return what, times a normal of precision d, is an intercept of its prior variance."""
+    precision = np.exp(logs[1] + 2 * logs[0])
+    return float(np.sqrt(precision / float(problem.hyper.intercept_precision)))
+
+
+def _rescaled(
+    x: np.ndarray, scale: float, logs: np.ndarray, problem: Problem
+) -> tuple[np.ndarray, float]:
+    """Give x (k, r + 1) the scale of the intercept that suits (log sigma, log d)."""
+    better = _intercept_scale(logs, problem)
+    return np.append(x[:, :-1], x[:, -1:] * scale / better, axis=1), better
 
 
 def _rough_mode(
@@ -249,10 +278,15 @@ def _rough_mode(
 
 
 def _reference_at(
-    x: np.ndarray, logs: np.ndarray, scale: float, nodes: jax.Array, problem: Problem
+    x: np.ndarray,
+    places: Sequence[np.ndarray],
+    logs: np.ndarray,
+    scale: float,
+    nodes: jax.Array,
+    problem: Problem,
 ) -> Reference:
-    """Make the reference at (log sigma, log d), whose mode is near x."""
-    rotation, curvature = _curvature(x, logs, scale, nodes, problem)
+    """Make the reference at (log sigma, log d), of the curvature at some places, mode near x."""
+    rotation, curvature = _curvature(places, logs, scale, nodes, problem)
     information = curvature + np.exp(logs[1])
     x = _mode(x, logs, scale, nodes, problem, information, rotation, STEPS[1])
     moved = np.asarray(_slope_by_log_scale(x, jnp.asarray(logs), scale, nodes, problem))
