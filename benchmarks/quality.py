@@ -170,8 +170,8 @@ def table(records: list[dict], kinds: list[str]) -> str:
     """Means over splits, with paired standard errors of the first less the best other."""
     lines, ranks = [], {}
     for score in SCORES:
-        lines += ["", f"### {score}", "", "| data | " + " | ".join(kinds) + " | |"]
-        lines.append("|---" * (len(kinds) + 2) + "|")
+        lines += ["", f"### {score}", "", "| data | splits | " + " | ".join(kinds) + " | |"]
+        lines.append("|---" * (len(kinds) + 3) + "|")
         for name in TRAINING_ROWS:
             cells = {
                 kind: {
@@ -194,9 +194,10 @@ def table(records: list[dict], kinds: list[str]) -> str:
             for kind, rank in zip(kinds, rankdata([sign * means[k] for k in kinds]), strict=True):
                 ranks.setdefault((score, kind), []).append(rank)
             shown = " | ".join(f"{means[kind]:.4f}" for kind in kinds)
-            lines.append(f"| {name} | {shown} | {verdict} ({gap.mean():+.4f} ± {error:.4f}) |")
+            difference = f"{verdict} ({gap.mean():+.4f} ± {error:.4f})"
+            lines.append(f"| {name} | {len(splits)} | {shown} | {difference} |")
         shown = " | ".join(f"{np.mean(ranks.get((score, kind), [np.nan])):.2f}" for kind in kinds)
-        lines.append(f"| average rank | {shown} | |")
+        lines.append(f"| average rank | | {shown} | |")
     return "\n".join(lines)
 
 

@@ -1,5 +1,6 @@
 """Saved models: the same after loading, whole after a crash, and harmless from strangers."""
 
+import contextlib
 import copy
 import dataclasses
 import errno
@@ -639,6 +640,33 @@ def test_damaged_files_raise_one_error_and_no_other(image, tmp_path):
         if data != image:
             with pytest.raises(ModelFileError):
                 load_bytes(data, tmp_path)
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not hasattr(signal, "SIGALRM"), reason="needs alarms and resource limits")
+def test_ten_thousand_damaged_files_neither_hang_nor_fill_memory(image, tmp_path):
+    """Half of them with their checksum made right; a minute for one file is a hang."""
+    import resource
+
+    def hangs(*_):
+        pytest.fail(f"file {number} takes more than a minute")
+
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    previous = signal.signal(signal.SIGALRM, hangs)
+    try:
+        for number in range(10_000):
+            data = _mutated(image, random.Random(10**6 + number), len(image))
+            if number % 2:
+                with contextlib.suppress(ModelFileError, KeyError):  # no header left to sign
+                    data = resigned(data)
+            signal.alarm(60)
+            with contextlib.suppress(ModelFileError):
+                load_bytes(data, tmp_path)
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, previous)
+    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    assert grown < 100, f"memory grew by {grown:.0f} MB over files of {len(image)} bytes"
 
 
 def test_damaged_files_with_a_right_checksum_load_or_raise_that_error(image, contents, tmp_path):

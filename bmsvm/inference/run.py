@@ -25,6 +25,7 @@ from tqdm.auto import tqdm
 
 from bmsvm._validation import check_choice, check_count
 from bmsvm.inference.blocks import Block
+from bmsvm.inference.finite import check_finite
 from bmsvm.inference.gibbs import BMSVMGibbs, BMSVMState, sweep
 from bmsvm.inference.sharding import place, to_host
 from bmsvm.models.problem import Problem
@@ -226,6 +227,8 @@ def run_chains(
     An interruption (Ctrl-C) after the first draws returns those that are finished, with a warning;
     :meth:`Run.more` makes the rest. With a store nothing that is complete is ever lost, however
     the process ends: the same call goes on, and makes the same draws as if it had never stopped.
+    Chains that leave the finite numbers stop with a :class:`bmsvm.inference.finite.NonFiniteError`
+    that names the sweep, the block and the parameter.
 
     Parameters
     ----------
@@ -398,6 +401,7 @@ def _draw(
                 if mesh is not None:  # the compiler may have left something elsewhere
                     ahead = place(ahead, mesh)
                 jax.block_until_ready(ahead.i)
+                check_finite(state, ahead, sampler.blocks, count * thinning)
                 piece = {
                     name: np.swapaxes(to_host(drawn[name])[:count], 0, 1)
                     for name in (collect if keep else ())

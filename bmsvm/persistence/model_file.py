@@ -46,6 +46,7 @@ FITTED = (
     "classes_",
     "diagnostics_",
     "feature_names_in_",
+    "features_",
     "input_mean_",
     "input_scale_",
     "kernel_",
@@ -197,6 +198,8 @@ def _run(document: dict[str, Any], decoder: Decoder) -> Run:
 
 def _state(leaves: dict[str, Any], sampler: BMSVMGibbs, problem: Problem) -> BMSVMState:
     # Before anything of the size that the problem claims is made: the file is as large, too.
-    if leaves[".position.columns"].shape[1:] != (problem.n_rows, problem.n_columns):
-        raise ModelFileError("its chains do not fit its data: position.columns")
+    moved = ".position.columns" if problem.reference is None else ".position.weights"
+    rows = problem.n_rows if problem.reference is None else len(problem.factor.eigenvalues)
+    if leaves[moved].shape[1:] != (rows, problem.n_columns):
+        raise ModelFileError(f"its chains do not fit its data: {moved[1:]}")
     return decode_state(leaves, state_like(sampler, problem, leaves[".rng_key"]), problem)

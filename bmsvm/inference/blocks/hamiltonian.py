@@ -21,10 +21,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
-from numpyro.infer.hmc_util import dual_averaging, welford_covariance
+from numpyro.infer.hmc_util import welford_covariance
 
 from bmsvm._validation import check_choice
 from bmsvm.inference.blocks.base import Block, Phase
+from bmsvm.inference.step_size import init_step, update_step
 from bmsvm.models.conditionals import weights_given_rest
 from bmsvm.models.hierarchy import Position, log_likelihood, noise_prior, precision_prior
 from bmsvm.models.problem import Problem
@@ -71,7 +72,6 @@ class Memory(NamedTuple):
     outside_moments: Any = None
 
 
-_, _update_step = dual_averaging()
 _init_moments, _update_moments, _final_moments = welford_covariance(diagonal=True)
 
 
@@ -96,12 +96,6 @@ def _standard_normal(key: jax.Array, like: Coordinates, dtype: Any) -> Coordinat
     if outside is not None:
         outside = jax.random.normal(jax.random.fold_in(key, 1), outside.shape, dtype)
     return _together(drawn, outside)
-
-
-def _init_step(log_step: jax.Array) -> tuple[jax.Array, ...]:
-    """Dual averaging that starts at a step size and is drawn towards twice that."""
-    zero = jnp.zeros_like(log_step)
-    return log_step, log_step, zero, jnp.zeros((), jnp.result_type(int)), log_step + math.log(2.0)
 
 
 def _to_coordinates(key: jax.Array, position: Position, problem: Problem) -> Coordinates:
@@ -218,7 +212,7 @@ def hamiltonian(
     def init(position: Position, problem: Problem) -> Memory:
         scales = _first_scales(problem, position.columns.dtype)
         log_step = jnp.full((), math.log(FIRST_STEP), position.columns.dtype)
-        return Memory(scales, _init_step(log_step), *_no_moments(scales))
+        return Memory(scales, init_step(log_step), *_no_moments(scales))
 
     def step(key, position, memory: Memory, problem: Problem, phase: Phase):
         warming_up = phase.sweep < phase.n_warmup
@@ -293,7 +287,7 @@ def _learn(memory: Memory, here: Coordinates, shortfall: jax.Array, phase: Phase
     """Tune the step size, and at the end of a window take over the scales seen in it."""
     few, outside = _apart(here)
     flat, unravel = ravel_pytree(few)
-    tuned = _update_step(shortfall, memory.step)
+    tuned = update_step(shortfall, memory.step)
     moments = _update_moments(flat, memory.moments)
     scales = unravel(_deviations(moments))
     outside_moments = None
@@ -302,7 +296,7 @@ def _learn(memory: Memory, here: Coordinates, shortfall: jax.Array, phase: Phase
         outside = jax.vmap(_deviations)(outside_moments)
     ends = jnp.asarray([int(1000 * end) for end in WINDOWS]) * phase.n_warmup // 1000
     window_ended = jnp.any(phase.sweep + 1 == ends) & (moments[2] >= SMALLEST_WINDOW)
-    fresh = Memory(_together(scales, outside), _init_step(tuned[1]), *_no_moments(here))
+    fresh = Memory(_together(scales, outside), init_step(tuned[1]), *_no_moments(here))
     kept = Memory(memory.scales, tuned, moments, outside_moments)
     return jax.tree.map(lambda new, old: jnp.where(window_ended, new, old), fresh, kept)
 
