@@ -149,41 +149,41 @@ def mixing(n: int, num_warmup: int = 200, num_samples: int = 800) -> dict:
     began = time.perf_counter()
     problem = with_reference(problem)
     reference = time.perf_counter() - began
+    print(f"features {features:.1f} s, reference {reference:.1f} s", flush=True)
     sampler = BMSVMGibbs(likelihood="normalized", preset="large")
     sites = ("noise_variance", "precision", "weights", "intercept", "accept_prob", "num_steps")
-    run = run_chains(
-        sampler, jax.random.key(0), problem, num_warmup=num_warmup, num_samples=num_samples,
-        collect=sites, progress_bar=False,
-    )  # fmt: skip
-    draws = run.samples
     design = np.asarray(problem.factor.basis[:100], np.float64)
     design = design * np.sqrt(np.asarray(problem.factor.eigenvalues))
-    watched = {
-        "log sigma2": np.log(draws["noise_variance"]),
-        "log tau": np.log(draws["precision"]),
-        "f": np.einsum("nr,cdrk->cdnk", design, draws["weights"]),
-    }
-    found = {
-        "rows": n,
-        "rank": problem.factor.basis.shape[1],
-        "error of the features": float(problem.features.error),
-        "seconds for features": features,
-        "seconds for the reference": reference,
-        f"seconds for {num_warmup} + {num_samples} sweeps": run.seconds,
-        "acceptance": float(draws["accept_prob"].mean()),
-        "steps": float(draws["num_steps"].mean()),
-        **{
-            f"R-hat of {name}": float(np.max(split_gelman_rubin(value)))
-            for name, value in watched.items()
-        },
-        **{
-            f"effective draws of {name}": float(np.min(effective_sample_size(value)))
-            for name, value in watched.items()
-        },
-    }
-    for name, value in found.items():
-        print(f"{name}: {value:.4g}")
-    return found
+    part = num_samples // 4
+    run = run_chains(
+        sampler, jax.random.key(0), problem, num_warmup=num_warmup, num_samples=part,
+        collect=sites, progress_bar=False,
+    )  # fmt: skip
+    while True:
+        draws = run.samples
+        watched = {
+            "log sigma2": np.log(draws["noise_variance"]),
+            "log tau": np.log(draws["precision"]),
+            "f": np.einsum("nr,cdrk->cdnk", design, draws["weights"], optimize=True),
+        }
+        found = {
+            "rows": n,
+            "rank": problem.factor.basis.shape[1],
+            "error of the features": float(problem.features.error),
+            "seconds for features": features,
+            "seconds for the reference": reference,
+            "sweeps": num_warmup + run.num_samples,
+            "seconds for sweeps": run.seconds,
+            "acceptance": float(draws["accept_prob"].mean()),
+            "steps": float(draws["num_steps"].mean()),
+        }
+        for name, value in watched.items():
+            found[f"R-hat of {name}"] = float(np.max(split_gelman_rubin(value)))
+            found[f"effective draws of {name}"] = float(np.min(effective_sample_size(value)))
+        print("  ".join(f"{name} {value:.4g}" for name, value in found.items()), flush=True)
+        if run.num_samples >= num_samples:
+            return found
+        run = run.more(part, progress_bar=False)
 
 
 def exact(n: int = 2000, rank: int = 500) -> dict:

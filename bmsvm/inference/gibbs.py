@@ -17,6 +17,7 @@ from numpyro.util import is_prng_key
 from bmsvm.features import LowRank
 from bmsvm.inference.blocks import Block, Phase, in_turn, memories
 from bmsvm.inference.presets import preset_blocks
+from bmsvm.inference.subset import representative_rows
 from bmsvm.kernels import KernelFn
 from bmsvm.models.collapsed import draw_columns
 from bmsvm.models.conditionals import weights_given_rest
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 __all__ = ["BMSVMGibbs", "BMSVMState", "sweep"]
 
 
-SELECTION_ROWS = 1000
+SELECTION_ROWS = 1024
 """Rows from which a lengthscale is set where the Gram matrix is of low rank."""
 
 BEGIN_STREAM = 0x1000
@@ -307,8 +308,11 @@ class BMSVMGibbs(MCMCKernel):
             name: self._settings[name]
             for name in ("kernel", "coupling", "likelihood", "hyperparameters")
         }
-        if self._settings["features"] is not None:  # the Gram matrix of all rows is not formed
+        given = self._selection_options
+        limited = isinstance(given, Mapping) and given.get("max_rows") is not None
+        if self._settings["features"] is not None and not limited:  # all rows would be too many
             X, y, row_weights = _some_rows(X, y, row_weights)
+        if self._settings["features"] is not None:
             spare_rows = 0
         model["row_weights"] = row_weights
         found = select_lengthscale(
@@ -412,12 +416,7 @@ def _some_rows(X: Any, y: Any, row_weights: Any) -> tuple[Any, Any, Any]:
     labels = np.asarray(y)
     if len(labels) <= SELECTION_ROWS:
         return X, y, row_weights
-    random = np.random.default_rng(0)
-    order = random.permutation(len(labels))
-    order = order[np.argsort(labels[order], kind="stable")]
-    places = (np.arange(SELECTION_ROWS) + 0.5) * len(labels) / SELECTION_ROWS
-    _, firsts = np.unique(labels[order], return_index=True)  # a rare class too
-    chosen = order[np.unique(np.concatenate([places.astype(int), firsts]))]
+    chosen = representative_rows(labels, SELECTION_ROWS, np.random.default_rng(0))
     weights = None if row_weights is None else np.asarray(row_weights)[chosen]
     return np.asarray(X)[chosen], labels[chosen], weights
 
