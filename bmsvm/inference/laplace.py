@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -293,7 +294,7 @@ def _reference_at(
     mode = np.asarray(unrotate(x, rotation))
     slope = np.asarray(unrotate(moved, rotation)) / information
     growth = np.sum(curvature * mode * slope) / max(np.sum(curvature * mode**2), 1e-300)
-    return Reference(
+    parts: dict[str, Any] = dict(  # arrays of the host, which keep float64
         rotation=rotation,
         curvature=curvature,
         mode=mode,
@@ -304,6 +305,7 @@ def _reference_at(
         intercept_scale=np.asarray(scale),
         nodes=nodes,
     )
+    return Reference(**parts)
 
 
 @jax.jit
@@ -311,7 +313,8 @@ def _slope_of_logs(logs: jax.Array, problem: Problem) -> tuple[jax.Array, jax.Ar
     """Log density of (log sigma, log d), x integrated out by the reference; and its gradient."""
 
     def value(logs):
-        return log_density(Coordinates(jnp.zeros_like(problem.reference.mode), logs), problem)
+        reference = cast(Reference, problem.reference)
+        return log_density(Coordinates(jnp.zeros_like(reference.mode), logs), problem)
 
     return jax.value_and_grad(value)(logs)
 
@@ -323,7 +326,7 @@ def _best_logs(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
         value, slope = _slope_of_logs(jnp.asarray(logs), problem)
         return -float(value), -np.asarray(slope, np.float64)
 
-    start = np.asarray(problem.reference.logs)
+    start = np.asarray(cast(Reference, problem.reference).logs)
     around = [(each - 1.5, each + 1.5) for each in start]
     found = scipy.optimize.minimize(
         loss, start, jac=True, method="L-BFGS-B", bounds=around, options={"maxiter": 20}

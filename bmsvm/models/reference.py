@@ -15,7 +15,7 @@ of the model: a poor reference costs acceptance and never correctness.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -56,13 +56,13 @@ class Reference(NamedTuple):
     nodes: jax.Array
 
 
-def rotate(values: jax.Array, rotation: jax.Array) -> jax.Array:
+def rotate(values: Any, rotation: Any) -> jax.Array:
     """Q times values, shape (k, r + 1)."""
     flat = values.reshape(-1, rotation.shape[0])
     return (flat @ rotation.T).reshape(values.shape)
 
 
-def unrotate(values: jax.Array, rotation: jax.Array) -> jax.Array:
+def unrotate(values: Any, rotation: Any) -> jax.Array:
     """Q' times values, shape (k, r + 1)."""
     flat = values.reshape(-1, rotation.shape[0])
     return (flat @ rotation).reshape(values.shape)

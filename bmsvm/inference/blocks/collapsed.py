@@ -10,7 +10,7 @@ passes over the basis, which vectorised chains share.
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +21,7 @@ from bmsvm.inference.step_size import init_step, update_step
 from bmsvm.models.collapsed import Coordinates, log_density, variances_of
 from bmsvm.models.hierarchy import Position
 from bmsvm.models.problem import Problem
-from bmsvm.models.reference import from_coordinates, to_coordinates
+from bmsvm.models.reference import Reference, from_coordinates, to_coordinates
 
 __all__ = ["collapsed"]
 
@@ -73,7 +73,7 @@ def _evaluate(at: Coordinates, problem: Problem) -> Point:
 
 
 def _coordinates(position: Position, problem: Problem) -> Coordinates:
-    reference = problem.reference
+    reference = cast(Reference, problem.reference)
     log_scale = 0.5 * jnp.log(position.noise_variance)
     logs = jnp.stack([log_scale, jnp.log(position.precision) - 2 * log_scale])
     intercept = position.intercept / reference.intercept_scale
@@ -82,11 +82,11 @@ def _coordinates(position: Position, problem: Problem) -> Coordinates:
 
 
 def _position(at: Coordinates, position: Position, problem: Problem) -> Position:
-    reference = problem.reference
+    reference = cast(Reference, problem.reference)
     x = from_coordinates(at.xi, at.logs, reference)
     noise_variance, precision = variances_of(at.logs)
     return position._replace(
-        columns=None,
+        columns=cast(Any, None),
         weights=x[:, :-1].T,
         intercept=reference.intercept_scale * x[:, -1],
         noise_variance=noise_variance,
@@ -132,10 +132,11 @@ def collapsed(
 
     def init(position: Position, problem: Problem) -> Memory:
         at = _coordinates(position, problem)
-        scales = problem.reference.scales
+        reference = cast(Reference, problem.reference)
+        scales = reference.scales
         return Memory(
             _evaluate(at, problem),
-            problem.reference.logs,
+            reference.logs,
             scales,
             init_step(jnp.full((), math.log(FIRST_STEP), scales.dtype)),
             _init_moments(2),
