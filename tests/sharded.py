@@ -88,10 +88,10 @@ if __name__ == "__main__":
     for rows, chains in ((2, 1), (8, 1), (4, 2)):
         mesh = make_mesh(rows, chains)
         found = draws(problem, moves, mesh)
-        columns = found.state.position.columns
+        basis = found.state.problem.factor.basis
         result[f"{rows}x{chains}"] = {
             "differences": differences(alone, found.samples),
-            "shard": columns.sharding.shard_shape(columns.shape),
+            "shard": basis.sharding.shard_shape(basis.shape),
         }
     result["collectives"] = collectives(problem, moves, make_mesh(4, 2))
     print(json.dumps(result))

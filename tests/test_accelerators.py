@@ -25,6 +25,7 @@ CONFIGURATIONS = {
     "gibbs": {"preset": "gibbs"},
     "paper": {"preset": "paper"},
     "probit": {"likelihood": "probit"},
+    "large": {"likelihood": "normalized", "preset": "large"},
     "independent": {"coupling": "independent", "preset": "gibbs"},
     "sampled": {"lengthscale": "sample", "lengthscale_grid": np.geomspace(0.5, 8, 5)},
     "off the grid": {"lengthscale": "sample", "lengthscale_grid": "off"},

@@ -196,6 +196,12 @@ def test_slice_step_crosses_between_modes():
     assert (draws.max(1) > 1).all()
 
 
+@pytest.mark.parametrize("start", [jnp.nan, jnp.inf])
+def test_slice_step_from_no_number_ends(start):
+    """A chain that has left the numbers must not hang: it is told so after the piece."""
+    assert jnp.isnan(slice_step(jax.random.key(35), jnp.asarray(start), lambda v: -0.5 * v**2))
+
+
 @pytest.mark.parametrize("start", [0.0, 3.0])
 def test_slice_step_stays_where_the_density_is_infinite(start):
     """A density that is infinite at one point holds the chain there; it must not hang."""

@@ -41,9 +41,8 @@ def check_draws(found, tolerance):
     assert found["devices"] == 8
     assert found["moved"]
     for mesh in ("2x1", "8x1", "4x2"):
-        rows, chains = map(int, mesh.split("x"))
-        shard = [sharded.CHAINS // chains, sharded.N // rows, sharded.CLASSES - 1]
-        assert found[mesh]["shard"] == shard
+        rows = int(mesh.split("x")[0])
+        assert found[mesh]["shard"] == [sharded.N // rows, sharded.RANK]
         for site, difference in found[mesh]["differences"].items():
             assert difference < tolerance, (mesh, site)
 
@@ -62,7 +61,8 @@ def check_traffic(found):
 @pytest.mark.parametrize(
     ("moves", "likelihood"),
     [
-        ("momentum", "normalized"),
+        ("large", "normalized"),
+        pytest.param("momentum", "normalized", marks=pytest.mark.long),
         pytest.param("gibbs", "hinge", marks=pytest.mark.long),
     ],
 )
@@ -86,7 +86,8 @@ import numpy as np
 import sharded
 from bmsvm.inference.sharding import make_mesh, place
 
-problem = sharded.low_rank_problem()
+problem = sharded.low_rank_problem(likelihood="normalized")
+problem = sharded.sampler_of("large", problem).prepare(problem)
 mesh = make_mesh()
 assert mesh.shape["rows"] == count == jax.process_count()
 mine = slice(number * sharded.N // count, (number + 1) * sharded.N // count)
@@ -97,7 +98,7 @@ half = dataclasses.replace(
 )
 placed = place(half, mesh, local=True)
 assert placed.n_rows == sharded.N
-found = sharded.draws(placed, "gibbs", mesh)
+found = sharded.draws(placed, "large", mesh)
 if number == 0:
     print(json.dumps({name: value.tolist() for name, value in found.samples.items()}))
 jax.distributed.shutdown()
@@ -127,7 +128,8 @@ def test_two_processes_make_the_draws_of_one():
     for process, (_, errors) in zip(processes, outputs, strict=True):
         assert process.returncode == 0, errors
     found = json.loads(outputs[0][0].splitlines()[-1])
-    expected = sharded.draws(sharded.low_rank_problem(), "gibbs").samples
+    problem = sharded.low_rank_problem(likelihood="normalized")
+    expected = sharded.draws(problem, "large").samples
     differences = sharded.differences(
         dict(expected), {name: np.array(found[name]) for name in expected}
     )
@@ -156,3 +158,5 @@ def test_what_cannot_be_split_is_named(problem):
         place(state, make_mesh(1, 2))
     with pytest.raises(ValueError, match="local is for a problem"):
         place(state, make_mesh(1, 1), local=True)
+    with pytest.raises(ValueError, match="more rows than the rank, 10, and one; got 10"):
+        place(prepare(X, y), make_mesh(1, 1), local=True)

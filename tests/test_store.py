@@ -119,6 +119,8 @@ def test_what_is_no_store_is_refused(tmp_path):
     (tmp_path / "thesis.tex").write_text("irreplaceable")
     with pytest.raises(ValueError, match=r"has 'thesis.tex' and no 'chains.nc'"):
         run(tmp_path)
+    with pytest.raises(ValueError, match=r"store must be a directory; .*tex' is a file"):
+        run(tmp_path / "thesis.tex")
     store = tmp_path / "store"
     run(store, num_samples=5)
     record = store / "chains.nc"
@@ -233,6 +235,7 @@ def test_a_full_disk_keeps_what_was_complete_and_says_so(whole, target, tmp_path
     assert_same(run(tmp_path).samples, whole)
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_a_classifier_goes_on_from_its_checkpoint(tmp_path):
     settings = {"num_samples": 120, "random_state": 0}
     plain = fit(**settings)

@@ -5,9 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bmsvm import BMSVMGibbs, kernels, prepare, run_chains
+from bmsvm import BMSVMGibbs, LowRank, kernels, prepare, run_chains
 from bmsvm.inference.posterior import posterior_of
-from bmsvm.inference.variational import fit_variational
+from bmsvm.inference.variational import _noise_scale, fit_variational
+from bmsvm.models.collapsed import log_scales
 from bmsvm.models.couplings import class_vector
 from bmsvm.models.likelihoods import log_mean_likelihood
 
@@ -83,6 +84,18 @@ def test_the_integrated_likelihood_is_that_of_much_noise(fitted):
         return np.exp(log_mean_likelihood(scores, labels, "normalized"))
 
     np.testing.assert_allclose(mean(fitted.points), mean(RNG.normal(size=(40_000, 2))), rtol=0.1)
+
+
+def test_what_low_rank_leaves_is_noise_of_the_rows():
+    """The scale of each row's noise is that of the sampler for low rank."""
+    problem = prepare(X, Y, features=LowRank(rank=12), lengthscale=THETA, likelihood="normalized")
+    assert problem.remainder is not None
+    noise, precision = jnp.asarray(0.7), jnp.asarray(0.4)
+    logs = jnp.stack([0.5 * jnp.log(noise), jnp.log(precision / noise)])
+    ours = _noise_scale(noise, precision, problem.remainder)[:, 0, 0]
+    np.testing.assert_allclose(np.log(ours), log_scales(logs, problem), rtol=1e-10)
+    fit = fit_variational(problem, rng_key=jax.random.key(0), num_steps=5, progress_bar=False)
+    assert np.isfinite(fit.losses).all()
 
 
 def test_first_points_of_chains_fit_the_labels(fitted):

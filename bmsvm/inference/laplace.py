@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import cast
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -294,7 +294,7 @@ def _reference_at(
     mode = np.asarray(unrotate(x, rotation))
     slope = np.asarray(unrotate(moved, rotation)) / information
     growth = np.sum(curvature * mode * slope) / max(np.sum(curvature * mode**2), 1e-300)
-    return Reference(
+    parts: dict[str, Any] = dict(  # arrays of the host, which keep float64
         rotation=rotation,
         curvature=curvature,
         mode=mode,
@@ -305,6 +305,7 @@ def _reference_at(
         intercept_scale=np.asarray(scale),
         nodes=nodes,
     )
+    return Reference(**parts)
 
 
 @jax.jit
@@ -312,9 +313,8 @@ def _slope_of_logs(logs: jax.Array, problem: Problem) -> tuple[jax.Array, jax.Ar
     """Log density of (log sigma, log d), x integrated out by the reference; and its gradient."""
 
     def value(logs):
-        return log_density(
-            Coordinates(jnp.zeros_like(cast(Reference, problem.reference).mode), logs), problem
-        )
+        reference = cast(Reference, problem.reference)
+        return log_density(Coordinates(jnp.zeros_like(reference.mode), logs), problem)
 
     return jax.value_and_grad(value)(logs)
 

@@ -82,6 +82,11 @@ def place(what: Placed, mesh: Mesh, *, local: bool = False) -> Placed:
         )
     if local and isinstance(what, BMSVMState):
         raise ValueError("local is for a problem: make the chains of the placed problem")
+    if local and problem.n_rows <= problem.factor.eigenvalues.shape[0] + 1:
+        raise ValueError(
+            "with local each process must have more rows than the rank, "
+            f"{problem.factor.eigenvalues.shape[0]}, and one; got {problem.n_rows}"
+        )
     n, parts = problem.n_rows, mesh.shape[ROWS]
     parts = parts // jax.process_count() if local else parts
     if n % parts:
@@ -128,7 +133,14 @@ def _put(leaf: Any, spec: PartitionSpec, mesh: Mesh, local: bool = False) -> jax
 
 
 def _from_all(array: np.ndarray, sharding: NamedSharding) -> jax.Array:
-    """Place an array that every process has."""
+    """Place an array that every process has; small ones are taken from the first process.
+
+    What each has computed for itself may differ in rounding, and copies must not.
+    """
+    if ROWS not in sharding.spec:
+        from jax.experimental.multihost_utils import broadcast_one_to_all
+
+        array = np.asarray(broadcast_one_to_all(array))
     return jax.make_array_from_callback(array.shape, sharding, lambda index: array[index])
 
 

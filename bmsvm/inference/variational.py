@@ -90,9 +90,10 @@ class VariationalFit:
         points = jnp.asarray(self.points, problem.factor.basis.dtype)
         drawn = self._draw(rng_key, num_chains)
 
-        def scores(key, columns, weights, noise_variance):
+        def scores(key, columns, weights, noise_variance, precision):
             at_rows = _functions(columns, weights, problem.factor.basis, problem)
-            each = _scores_at_points(at_rows, noise_variance, points, problem)
+            scale = _noise_scale(noise_variance, precision, problem.remainder)
+            each = _scores_at_points(at_rows, scale, points, problem)
             logits = log_likelihoods_of_several(
                 each, problem.labels, problem.likelihood, problem.row_weights
             )
@@ -100,11 +101,11 @@ class VariationalFit:
             return jnp.take_along_axis(each, chosen[:, None, None], axis=1)[:, 0]
 
         keys = jax.random.split(key_points, num_chains)
-        noise = drawn["noise_variance"]
+        noise, precision = drawn["noise_variance"], drawn["precision"]
         return {
-            "scores": jax.vmap(scores)(keys, drawn["columns"], drawn["weights"], noise),
+            "scores": jax.vmap(scores)(keys, drawn["columns"], drawn["weights"], noise, precision),
             "noise_variance": noise,
-            "precision": drawn["precision"],
+            "precision": precision,
         }
 
     def _draw(self, rng_key: jax.Array, count: int) -> dict[str, jax.Array]:
@@ -138,11 +139,23 @@ def _functions(
     return intercept + basis @ (roots[:, None] * weights)
 
 
+def _noise_scale(
+    noise_variance: jax.Array, precision: jax.Array, remainder: jax.Array | None
+) -> jax.Array:
+    """Scale of the noise, that of each row (m, 1, 1) where a low rank leaves it a remainder (m,).
+
+    See :func:`bmsvm.models.collapsed.log_scales`.
+    """
+    if remainder is None:
+        return jnp.sqrt(noise_variance)
+    return jnp.sqrt(noise_variance * (1 + remainder / precision))[:, None, None]
+
+
 def _scores_at_points(
-    functions: jax.Array, noise_variance: jax.Array, points: jax.Array, problem: Problem
+    functions: jax.Array, scale: jax.Array, points: jax.Array, problem: Problem
 ) -> jax.Array:
     """Scores (m, J, c) of functions (m, k) with the noise at each of J points (J, k)."""
-    noisy = functions[:, None] + jnp.sqrt(noise_variance) * points
+    noisy = functions[:, None] + scale * points
     return class_vector(noisy, problem.coupling)
 
 
@@ -159,7 +172,9 @@ def _model(problem: Problem, points: jax.Array, batch_size: int) -> None:
     with numpyro.plate("row", n, subsample_size=batch_size) as rows:
         basis, labels = problem.factor.basis[rows], problem.labels[rows]
         functions = _functions(found["columns"], found["weights"], basis, problem)
-        scores = _scores_at_points(functions, found["noise_variance"], points, problem)
+        remainder = None if problem.remainder is None else problem.remainder[rows]
+        scale = _noise_scale(found["noise_variance"], found["precision"], remainder)
+        scores = _scores_at_points(functions, scale, points, problem)
         weights = None if problem.row_weights is None else problem.row_weights[rows]
         integrated = log_mean_likelihood(scores, labels, problem.likelihood, weights)
         numpyro.factor("labels", integrated)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -138,7 +138,9 @@ def _backward(slopes, cotangent):
 log_likelihood_of_functions.defvjp(_forward, _backward)
 
 
-def functions_of(x: jax.Array, problem: Problem, intercept_scale: Any) -> jax.Array:
+def functions_of(
+    x: jax.Array, problem: Problem, intercept_scale: jax.typing.ArrayLike
+) -> jax.Array:
     """Column functions ``1 b' + Phi v`` at the rows, shape (k, n), in the type of the basis."""
     basis, eigenvalues = problem.factor
     weights = (x[:, :-1] * jnp.sqrt(eigenvalues)).astype(basis.dtype)

@@ -45,24 +45,24 @@ class Reference(NamedTuple):
         Points of a standard normal noise, shape (J, k).
     """
 
-    rotation: Any
-    curvature: Any
-    mode: Any
-    slope: Any
-    growth: Any
-    logs: Any
-    scales: Any
-    intercept_scale: Any
-    nodes: Any
+    rotation: jax.Array
+    curvature: jax.Array
+    mode: jax.Array
+    slope: jax.Array
+    growth: jax.Array
+    logs: jax.Array
+    scales: jax.Array
+    intercept_scale: jax.Array
+    nodes: jax.Array
 
 
-def rotate(values: Any, rotation: Any) -> Any:
+def rotate(values: Any, rotation: Any) -> jax.Array:
     """Q times values, shape (k, r + 1)."""
     flat = values.reshape(-1, rotation.shape[0])
     return (flat @ rotation.T).reshape(values.shape)
 
 
-def unrotate(values: Any, rotation: Any) -> Any:
+def unrotate(values: Any, rotation: Any) -> jax.Array:
     """Q' times values, shape (k, r + 1)."""
     flat = values.reshape(-1, rotation.shape[0])
     return (flat @ rotation).reshape(values.shape)
@@ -77,7 +77,7 @@ def _mean(logs: jax.Array, reference: Reference) -> tuple[jax.Array, jax.Array]:
     return (curvature + jnp.exp(reference.logs[1])) * mode / information, jnp.sqrt(information)
 
 
-def from_coordinates(xi: Any, logs: jax.Array, reference: Reference) -> jax.Array:
+def from_coordinates(xi: jax.Array, logs: jax.Array, reference: Reference) -> jax.Array:
     """x, shape (k, r + 1), of coordinates of the same shape at (log sigma, log d)."""
     mean, root = _mean(logs, reference)
     return rotate(mean + xi / root, reference.rotation)

@@ -43,9 +43,9 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     sync_directory(target.parent)
 
 
-def sync_file(path: Path) -> None:
+def sync_file(path: Path, flags: int = os.O_RDWR) -> None:
     """Bring what was written to a file to the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
+    descriptor = os.open(path, flags)
     try:
         os.fsync(descriptor)
     finally:
@@ -55,4 +55,4 @@ def sync_file(path: Path) -> None:
 def sync_directory(directory: Path) -> None:
     """Bring a renaming to the disk, where the system can."""
     with contextlib.suppress(OSError):
-        sync_file(directory)
+        sync_file(directory, os.O_RDONLY)

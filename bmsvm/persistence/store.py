@@ -146,6 +146,8 @@ class ChainStore:
     def opened(self) -> Iterator[ChainStore]:
         """Make the directory, and keep other processes out of it."""
         self._began = time.perf_counter()
+        if self.path.exists() and not self.path.is_dir():
+            raise ValueError(f"store must be a directory; {os.fspath(self.path)!r} is a file")
         self.path.mkdir(parents=True, exist_ok=True)
         with open(self.path / LOCK, "ab") as lock:
             if fcntl is not None:
