@@ -3,6 +3,9 @@
 VENV ?= .venv
 PYTEST_ARGS ?= -n auto --maxprocesses 4 --dist loadfile -m 'not long and not slow'
 BENCH_ARGS ?=
+SBC_ARGS ?=
+CONSTRAINTS ?=
+NOTEBOOKS ?=
 PYTHONS ?= python3.11 python3.12 python3.13 python3.14
 
 # python3 if it is new enough, else the first versioned interpreter that starts.
@@ -16,7 +19,7 @@ endif
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long test-all lint bench docs docs-pages doctest clean
+.PHONY: help demo test test-long test-all lint bench notebooks sbc mutants fuzz load audit docs docs-pages doctest clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /:/' | \
@@ -48,6 +51,27 @@ bench: $(VENV)/.bench-stamp ## measure sweeps, and the samplers against each oth
 	$(BIN)/python benchmarks/cost.py
 	$(BIN)/python benchmarks/mixing.py $(BENCH_ARGS)
 
+sbc: $(VENV)/.plots-stamp ## simulation-based calibration of the sampler, picture into docs (SBC_ARGS=...)
+	$(BIN)/python -m bmsvm.experiments.sbc $(SBC_ARGS)
+	cp sbc-output/sbc.png docs/images/sbc.png
+
+mutants: $(VENV)/.test-stamp ## put errors into the sampler and see that tests notice each
+	$(BIN)/python tests/mutants/run.py
+
+fuzz: $(VENV)/.test-stamp ## 100,000 cases of odd input, 10,000 damaged files (hours)
+	BMSVM_FUZZ=100000 BMSVM_MUTATIONS=10000 $(BIN)/python -m pytest tests/test_fuzz.py tests/test_persistence.py \
+		-m 'not slow'
+
+load: $(VENV)/.test-stamp ## threads that predict for a minute, and 200 fits in a row
+	$(BIN)/python benchmarks/load.py
+
+audit: $(VENV)/.test-stamp ## licences of what is used, and known vulnerabilities where the index answers
+	$(BIN)/python tools/dependencies.py check
+	$(BIN)/python tools/audit.py
+
+notebooks: $(VENV)/.notebooks-stamp ## run the notebooks in their small setting (BMSVM_SMALL=0: in full)
+	BMSVM_SMALL=$${BMSVM_SMALL:-1} $(BIN)/python notebooks/execute.py $(NOTEBOOKS)
+
 docs: ## build the documentation into docs/_build/html, warnings being errors
 	$(MAKE) --no-print-directory docs-pages VENV=$(VENV)-docs
 
@@ -61,7 +85,7 @@ doctest: $(VENV)/.test-stamp ## run the examples of the docstrings and of the tu
 
 clean: ## remove environments, caches and build output
 	rm -rf .venv .venv-* build dist docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis
-	find bmsvm tests benchmarks notebooks docs -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
+	find bmsvm tests benchmarks notebooks docs tools -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
 # A stamp is touched last, so a set-up that was cut short is done again.
 $(VENV)/.created:
@@ -71,5 +95,5 @@ $(VENV)/.created:
 	@touch $@
 
 $(VENV)/.%-stamp: pyproject.toml | $(VENV)/.created
-	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[$*]'
+	$(BIN)/python -m pip install -q --disable-pip-version-check $(if $(CONSTRAINTS),-c $(CONSTRAINTS)) -e '.[$*]'
 	@touch $@

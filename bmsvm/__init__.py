@@ -1,6 +1,7 @@
 """Bayesian multicategory support vector machines."""
 
 from bmsvm.estimators import BMSVMClassifier
+from bmsvm.features import LowRank
 from bmsvm.inference import BMSVMGibbs, cross_validate, maximize_evidence, run_chains
 from bmsvm.machines import AltMSVM, MSVMClassifier, OneVsRestSVC
 from bmsvm.models import PAPER, UNIT_NOISE, Hyperparameters, Problem, prepare
@@ -15,6 +16,7 @@ __all__ = [
     "BMSVMClassifier",
     "BMSVMGibbs",
     "Hyperparameters",
+    "LowRank",
     "MSVMClassifier",
     "OneVsRestSVC",
     "Problem",

@@ -7,13 +7,14 @@ import html
 __all__ = ["escaped", "named"]
 
 LONGEST_NAME = 80
+LONGEST_TEXT = 3 * LONGEST_NAME
 
 
-def escaped(value: object) -> str:
+def escaped(value: object, longest: int = LONGEST_TEXT) -> str:
     """Escape anything, and cut it where it is long."""
     text = str(value)
-    if len(text) > LONGEST_NAME * 3:
-        text = text[: LONGEST_NAME * 3] + "…"
+    if len(text) > longest:
+        text = text[:longest] + "…"
     return html.escape(text.encode("utf-8", "replace").decode("utf-8"), quote=True)
 
 

@@ -17,8 +17,9 @@ import numpy as np
 import bmsvm
 from bmsvm._tables import Table, TableError, numbers, place_of, read_table, texts
 from bmsvm.estimators import BMSVMClassifier
+from bmsvm.estimators.classifier import FEATURES
 from bmsvm.estimators.summary import summarise_model
-from bmsvm.inference.presets import PRESETS
+from bmsvm.inference.presets import LARGE, PRESETS
 from bmsvm.inference.uncertainty import Uncertainty
 from bmsvm.kernels import NAMED
 from bmsvm.models.couplings import COUPLINGS
@@ -70,12 +71,9 @@ def _show_warning(message, category, filename, lineno, file=None, line=None) -> 
 
 
 def _demo(options: argparse.Namespace) -> int:
-    import jax
-
     from bmsvm.demo import run_demo
 
-    with jax.enable_x64(True):
-        run_demo(options.output)
+    run_demo(options.output)
     return 0
 
 
@@ -94,6 +92,7 @@ def _fit(options: argparse.Namespace) -> int:
         coupling=options.coupling,
         kernel=options.kernel,
         lengthscale=options.lengthscale,
+        features=options.features,
         preset=options.preset,
         num_chains=options.chains,
         num_warmup=options.warmup,
@@ -251,7 +250,8 @@ def _parser() -> argparse.ArgumentParser:
         ("likelihood", LIKELIHOODS),
         ("coupling", COUPLINGS),
         ("kernel", NAMED),
-        ("preset", PRESETS),
+        ("features", FEATURES),
+        ("preset", ("auto", *PRESETS, LARGE)),
     ):
         fit.add_argument(f"--{name}", choices=list(choices), default=defaults[name], help=_default)
     fit.add_argument(

@@ -11,80 +11,58 @@ import time
 from pathlib import Path
 
 import arviz as az
-import jax
 import numpy as np
-import numpyro
-from jax.typing import ArrayLike
-from numpyro.infer import MCMC
 from sklearn.metrics import log_loss
-from sklearn.model_selection import train_test_split
-from sklearn.preprocessing import StandardScaler
 
-from bmsvm import BMSVMGibbs, kernels
+from bmsvm import BMSVMClassifier, plots
 from bmsvm.datasets import load_wine
 from bmsvm.diagnostics import to_arviz
-from bmsvm.inference.predict import class_probabilities, features_at
-
-LENGTHSCALE = 3.5
-"""The paper's choice for wine."""
+from bmsvm.inference.uncertainty import Uncertainty
+from bmsvm.plots.style import class_style
 
 
-def run_demo(output: Path, *, num_warmup: int = 1000, num_samples: int = 1000) -> dict[str, float]:
+def run_demo(
+    output: Path, *, num_warmup: int | None = None, num_samples: int = 200
+) -> dict[str, float]:
     """Fit, diagnose, predict and plot; return the numbers that were printed.
 
     Parameters
     ----------
     output
-        Directory for ``demo.png``; made if it does not exist.
+        Directory for ``demo.png`` and ``report.html``; made if it does not exist.
     num_warmup, num_samples
-        Sweeps of each of the four chains.
+        As in :class:`bmsvm.BMSVMClassifier`.
     """
     data = load_wine()
-    train, test, y_train, y_test = train_test_split(
-        data.data, data.target, train_size=120, random_state=0, stratify=data.target
-    )
-    scaler = StandardScaler().fit(train)
-    train, test = scaler.transform(train), scaler.transform(test)
-
+    names = np.asarray(data.target_names)[data.target]
+    train, y_train, test, y_test = data.data[::2], names[::2], data.data[1::2], names[1::2]
     print(f"Wine: {len(train)} rows to learn from, {len(test)} held out, 3 classes.")
-    sampler = BMSVMGibbs(lengthscale=LENGTHSCALE, likelihood="normalized")
-    mcmc = MCMC(
-        sampler,
-        num_warmup=num_warmup,
-        num_samples=num_samples,
-        num_chains=4,
-        chain_method="vectorized",
-    )
     began = time.perf_counter()
-    mcmc.run(jax.random.key(0), train, y_train, extra_fields=("accept_prob",))
-    draws = jax.block_until_ready(mcmc.get_samples())
+    model = BMSVMClassifier(num_warmup=num_warmup, num_samples=num_samples, random_state=0)
+    model.fit(train, y_train)
     seconds = time.perf_counter() - began
-    print(
-        f"4 chains of {num_warmup} + {num_samples} sweeps in {seconds:.1f} s, compiling included."
-    )
+    print(f"Lengthscale {model.lengthscale_:.2f} by marginal likelihood; 4 chains of", end=" ")
+    print(f"{num_samples} draws; {seconds:.0f} s in all, compiling included.")
 
-    summary = az.summary(to_arviz(mcmc), var_names=["noise_variance", "precision"])
-    print("\nIs it converged? R-hat should be below 1.01, the effective sizes above 400.")
+    summary = az.summary(to_arviz(model), var_names=["noise_variance", "precision"])
+    print("\nIs it converged? R-hat should be near 1, the effective sizes in the hundreds.")
     print(summary.to_string())
 
-    problem = sampler.prepare(train, y_train)
-    features = features_at(kernels.gaussian(LENGTHSCALE), test, train, problem.factor)
-    probabilities = np.asarray(class_probabilities(jax.random.key(1), draws, features, problem))
-    predictive = probabilities.mean(0)
-    error = float(np.mean(predictive.argmax(1) != y_test))
-    loss = float(log_loss(y_test, predictive, labels=np.arange(3)))
+    known = model.predict_uncertainty(test)
+    chances = known.probabilities
+    error = float(np.mean(model.predict(test) != y_test))
+    loss = float(log_loss(y_test, chances, labels=model.classes_))
     print(f"\nHeld-out rows: error {error:.3f}, log-loss {loss:.3f}.")
     print("The three least certain:")
-    for row in np.argsort(predictive.max(1))[:3]:
-        chances = ", ".join(
-            f"{name} {p:.2f}" for name, p in zip(data.target_names, predictive[row], strict=True)
-        )
-        print(f"  row {row}: {chances}; in truth {data.target_names[y_test[row]]}")
+    for row in np.argsort(chances.max(1))[:3]:
+        each = zip(model.classes_, chances[row], strict=True)
+        print(f"  row {row}: {', '.join(f'{name} {p:.2f}' for name, p in each)};", end=" ")
+        print(f"in truth {y_test[row]}")
 
     output.mkdir(parents=True, exist_ok=True)
-    path = output / "demo.png"
-    _plot(path, mcmc.get_samples(True)["precision"], probabilities, y_test, list(data.target_names))
-    print(f"\nPicture: {path}")
+    _plot(output / "demo.png", model, train, y_train, known, y_test)
+    model.report(output / "report.html", test, y_test)
+    print(f"\nPicture: {output / 'demo.png'}, report: {output / 'report.html'}")
     return {
         "error": error,
         "log_loss": loss,
@@ -94,42 +72,43 @@ def run_demo(output: Path, *, num_warmup: int = 1000, num_samples: int = 1000) -
 
 def _plot(
     path: Path,
-    precision: ArrayLike,
-    probabilities: np.ndarray,
+    model: BMSVMClassifier,
+    train: np.ndarray,
+    y_train: np.ndarray,
+    known: Uncertainty,
     truth: np.ndarray,
-    names: list[str],
 ) -> None:
+    """Draw the regions of the classes, and the probabilities (m, c) of rows held out."""
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
     figure, (left, right) = plt.subplots(
-        1, 2, figsize=(10, 3.6), width_ratios=(1, 1.6), layout="constrained"
+        1, 2, figsize=(11, 4), width_ratios=(1, 1.5), layout="constrained"
     )
-    for chain in np.log(np.asarray(precision)):
-        left.plot(chain, linewidth=0.5, alpha=0.7)
-    left.set(title="log precision, four chains", xlabel="draw", ylabel="log tau")
+    plots.decision_regions(model, train, y_train, ax=left)
+    left.set(title="What was learned, in the plane of two components")
 
-    order = np.lexsort((probabilities.mean(0).max(1), truth))
-    for cls, (name, colour) in enumerate(
-        zip(names, ("#0072B2", "#E69F00", "#009E73"), strict=True)
-    ):
-        ordered = probabilities[:, order, cls]
-        low, high = np.quantile(ordered, (0.05, 0.95), axis=0)
-        at = np.arange(len(order)) + 0.25 * (cls - 1)
-        right.vlines(at, low, high, color=colour, linewidth=1.2, alpha=0.6)
-        right.plot(at, ordered.mean(0), "os^"[cls], color=colour, markersize=3, label=name)
-    for edge in np.flatnonzero(np.diff(truth[order])) + 0.5:
-        right.axvline(edge, color="0.8", linewidth=1)
+    codes = np.searchsorted(model.classes_, truth)
+    own = np.arange(len(codes)), codes
+    order = np.lexsort((known.probabilities[own], codes))
+    middle, low, high = (
+        each[own][order] for each in (known.probabilities, known.lower, known.upper)
+    )
+    for number, name in enumerate(model.classes_):
+        style, at = class_style(number), np.flatnonzero(codes[order] == number)
+        right.vlines(at, low[at], high[at], color=style.colour, linewidth=3, alpha=0.35)
+        right.plot(at, middle[at], style.marker, color=style.colour, markersize=4, label=name)
+    right.axhline(0.5, color="0.6", linewidth=0.8, linestyle=":")
     right.set(
-        title="Held-out rows: predictive probabilities, 90% of the draws",
-        xlabel="row, ordered by its true class",
+        title="Rows held out: probability of the true class, 90% of the posterior",
+        xlabel="row, by its true class",
         ylabel="probability",
         ylim=(-0.02, 1.02),
     )
-    right.legend(loc="center right", fontsize=8)
-    figure.savefig(path, dpi=130)
+    right.legend(loc="lower right", fontsize=8, framealpha=1)
+    figure.savefig(path, dpi=110)
     plt.close(figure)
 
 
@@ -139,9 +118,7 @@ def main() -> None:
         description="Fit, diagnose, predict and plot on the wine data."
     )
     parser.add_argument("--output", type=Path, default=Path("demo-output"), help="where to write")
-    arguments = parser.parse_args()
-    numpyro.enable_x64()
-    run_demo(arguments.output)
+    run_demo(parser.parse_args().output)
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ from bmsvm._validation import check_choice, check_positive
 __all__ = [
     "Factor",
     "check_gram",
+    "check_lengthscale",
     "factorize",
     "gaussian",
     "gram",
@@ -46,7 +47,7 @@ RANK_MULTIPLE = 32
 """Truncated ranks are rounded up to this, so that data sets of one size share one program."""
 
 
-def _check_lengthscale(lengthscale: ArrayLike, n_features: int | None = None) -> np.ndarray:
+def check_lengthscale(lengthscale: ArrayLike, n_features: int | None = None) -> np.ndarray:
     """Return theta as a float64 array, shape () or (p,), or raise ``ValueError``."""
     try:
         scale = np.asarray(lengthscale)
@@ -67,7 +68,7 @@ def _check_lengthscale(lengthscale: ArrayLike, n_features: int | None = None) ->
 
 def _stationary(kernel_class: type, lengthscale: ArrayLike) -> KernelFn:
     """Give a stationary kernel Euclidean distance and a scalar or per-feature lengthscale."""
-    scale = _check_lengthscale(lengthscale)
+    scale = check_lengthscale(lengthscale)
     if scale.ndim == 0:
         return kernel_class(scale=float(scale), distance=tinygp_kernels.distance.L2Distance())
     unit = kernel_class(distance=tinygp_kernels.distance.L2Distance())
@@ -189,7 +190,7 @@ def gram_of(kernel: KernelFn | str, rows: np.ndarray, lengthscale: ArrayLike = 1
     ``"precomputed"`` returns the rows, which are then the Gram matrix itself.
     """
     if isinstance(kernel, str) and kernel in STATIONARY:
-        _check_lengthscale(lengthscale, rows.shape[1])
+        check_lengthscale(lengthscale, rows.shape[1])
     function = kernel_at(kernel, lengthscale)
     return rows if function is None else gram(function, rows)
 

@@ -11,7 +11,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 
-from bmsvm import BMSVMClassifier, datasets, plots
+from bmsvm import BMSVMClassifier, MSVMClassifier, datasets, plots
 
 TARGET = Path(__file__).parent / "images" / "plots.png"
 
@@ -24,6 +24,7 @@ def draw(target: Path = TARGET) -> None:
     model = BMSVMClassifier(lengthscale="cv", lengthscale_options=options, random_state=0)
     model.fit(X, y)
     chances = model.predict_proba(X_new)
+    machine = MSVMClassifier(lengthscale=model.lengthscale_, gamma="cv", random_state=0).fit(X, y)
     figure, axes = plt.subplots(3, 3, figsize=(15, 12.5), layout="constrained")
     for ax, plot, title in zip(
         axes.flat,
@@ -35,7 +36,7 @@ def draw(target: Path = TARGET) -> None:
             lambda ax: plots.confusion(model, X_new, y_new, ax=ax),
             lambda ax: plots.rejection(chances, y_new, ax=ax),
             lambda ax: plots.lengthscale(model, ax=ax),
-            lambda ax: plots.regularization(model, ax=ax),
+            lambda ax: plots.regularization(model, gamma=machine.gamma_, ax=ax),
             lambda ax: plots.trace(model, ax=ax),
         ),
         (

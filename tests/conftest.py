@@ -1,17 +1,37 @@
 """Shared set-up: tests run in float64 unless they ask otherwise, and compile in a hurry."""
 
 import os
+import subprocess
+import sys
 
-# Most of the time of a test is compilation. Set XLA_FLAGS to run what users run.
-os.environ.setdefault(
-    "XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
-)
+# The matrices are small and the cores busy: threads that wait for each other are what would cost.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # Without it one of scikit-learn's checks of an estimator skips itself.
 os.environ.setdefault("SCIPY_ARRAY_API", "1")
 
 import jax
 import numpyro
 import pytest
+
+IN_A_HURRY = (
+    "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true "
+    "--xla_cpu_parallel_codegen_split_count=1"
+)
+OLDER_EMITTERS = "--xla_cpu_use_fusion_emitters=false"  # compile twice as fast, where XLA has them
+
+
+def _starts_with(flags: str) -> bool:
+    """Whether XLA starts with these flags: it ends the process if it does not know one."""
+    program = [sys.executable, "-c", "import jax; jax.devices()"]
+    environment = {**os.environ, "XLA_FLAGS": flags}
+    return subprocess.run(program, env=environment, capture_output=True).returncode == 0
+
+
+# Most of the time of a test is compilation. Set XLA_FLAGS, be it to nothing, to compile what users
+# compile. Workers inherit what is found here.
+if "XLA_FLAGS" not in os.environ:
+    both = f"{IN_A_HURRY} {OLDER_EMITTERS}"
+    os.environ["XLA_FLAGS"] = both if _starts_with(both) else IN_A_HURRY
 
 numpyro.enable_x64()
 numpyro.set_host_device_count(4)

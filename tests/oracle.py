@@ -1,8 +1,8 @@
 """Exact posterior draws on tiny data, and z-tests that speak about distributions.
 
 The likelihoods lie in [0, 1], so a draw of the prior kept with probability L(y | T) is a draw of
-the posterior. The simulator is plain NumPy and shares with the package only the factor of the
-kernel and the contrast of the classes.
+the posterior. The simulator (bmsvm/experiments/simulate.py) is plain NumPy and shares with the
+sampler only the factor of the kernel and the contrast of the classes.
 """
 
 import functools
@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.stats
 
+from bmsvm.experiments.simulate import LIVELY, draw_parameters, likelihood_of_rows
 from bmsvm.inference import preset_blocks
 from bmsvm.inference.blocks import (
     Phase,
@@ -28,19 +29,11 @@ from bmsvm.inference.blocks import (
     stateless,
     truncated_scores,
 )
-from bmsvm.models import Hyperparameters, Position, Problem, prepare
+from bmsvm.models import Position, Problem, prepare
 from bmsvm.models.conditionals import weights_given_rest
 from bmsvm.models.couplings import class_vector, contrast
 from bmsvm.models.hierarchy import latent, scores_of
 
-# Every term of the prior matters here: no scale is much larger than another.
-LIVELY = Hyperparameters(
-    noise_shape=5.0,
-    noise_rate=4.0,
-    precision_shape=3.0,
-    precision_rate=2.0,
-    intercept_precision=2.0,
-)
 BATCH = 1 << 17
 
 # Programs here are large and run for a second: compile them in a hurry.
@@ -119,19 +112,12 @@ def prior_draws(rng: np.random.Generator, size: int, problem: Problem) -> Positi
 
     The factor of the kernel may lead with ``size`` too.
     """
-    basis, eigenvalues = (np.asarray(part) for part in problem.factor)
-    hyper, n, k = problem.hyper, problem.n_rows, problem.n_columns
-    noise = 1 / rng.gamma(float(hyper.noise_shape) / 2, 2 / float(hyper.noise_rate), size)
-    precision = rng.gamma(float(hyper.precision_shape) / 2, 2 / float(hyper.precision_rate), size)
-    sigma = np.sqrt(noise)[:, None]
-    intercept = sigma * rng.normal(size=(size, k)) / np.sqrt(float(hyper.intercept_precision))
-    weights = rng.normal(size=(size, eigenvalues.shape[-1], k)) * (eigenvalues > 0)[..., None]
-    weights *= (sigma / np.sqrt(precision)[:, None])[:, None]
-    functions = intercept[:, None] + (basis * np.sqrt(eigenvalues)[..., None, :]) @ weights
-    columns = functions + sigma[:, None] * rng.normal(size=(size, n, k))
+    position, functions = draw_parameters(rng, size, problem)
+    noise = rng.normal(size=functions.shape)
+    columns = functions + np.sqrt(position.noise_variance)[:, None, None] * noise
     if problem.coupling == "independent":  # a column does not observe the rows of its class
-        columns[:, np.asarray(problem.labels)[:, None] == np.arange(k)] = 0.0
-    return Position(columns, intercept, weights, noise, precision)
+        columns[:, np.asarray(problem.labels)[:, None] == np.arange(problem.n_columns)] = 0.0
+    return position._replace(columns=columns)
 
 
 def likelihood_of(columns: np.ndarray, problem: Problem) -> np.ndarray:
@@ -144,15 +130,8 @@ def likelihood_of(columns: np.ndarray, problem: Problem) -> np.ndarray:
     else:
         scores = columns.copy()
         scores[:, rows, labels] = -columns.sum(-1)
-    if problem.likelihood == "probit":
-        return ((scores.argmax(-1) == labels) | (weights == 0)).all(-1).astype(float)
-    excess = np.maximum(scores + 1 / (c - 1), 0)
-    own = excess[:, rows, labels]
-    if problem.likelihood == "hinge":
-        return np.exp(weights * (own - excess.sum(-1))).prod(-1)
-    largest = excess.max(-1)
-    shares = np.exp(own - largest) / np.exp(excess - largest[..., None]).sum(-1)
-    return (shares**weights).prod(-1)
+    each = likelihood_of_rows(scores, np.broadcast_to(labels, scores.shape[:2]), problem.likelihood)
+    return (each**weights).prod(-1)
 
 
 @functools.cache

@@ -20,13 +20,13 @@ Y = WORDS[CODES]
 NEW = pd.DataFrame(RNG.normal(size=(5, 2)) * [2.0, 99.0], columns=X.columns)
 
 
-def fit(**settings):
+def fit(checkpoint=None, **settings):
     """Fit a few draws, whatever they are worth."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return BMSVMClassifier(
             **{"lengthscale": 1.5, "likelihood": "hinge", "preset": "gibbs", **SMALL, **settings}
-        ).fit(X, Y)
+        ).fit(X, Y, checkpoint=checkpoint)
 
 
 def renamed(model, classes):

@@ -73,3 +73,21 @@ def test_the_documentation_can_be_built_from_its_extra():
     wanted = " ".join(extras["optional-dependencies"]["docs"])
     for package in ("sphinx", "myst-parser", "furo", "latex2mathml"):
         assert package in wanted
+
+
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("[0-9]*.py"))
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
+def test_notebooks_say_for_whom_they_are_and_are_listed(notebook):
+    text = notebook.read_text(encoding="utf-8")
+    opening = text.split("# %%\n")[0]
+    assert "**For whom:**" in opening
+    assert "**What you will see:**" in opening
+    assert f"(../notebooks/{notebook.name})" in (ROOT / "docs" / "notebooks.md").read_text()
+    links = re.findall(r"\]\(([^)\s:]+)\)", text)
+    assert all((notebook.parent / link).exists() for link in links)
+
+
+def test_there_are_seven_notebooks():
+    assert [path.name[:2] for path in NOTEBOOKS] == [f"0{i}" for i in range(1, 8)]

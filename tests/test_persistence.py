@@ -1,5 +1,6 @@
 """Saved models: the same after loading, whole after a crash, and harmless from strangers."""
 
+import contextlib
 import copy
 import dataclasses
 import errno
@@ -28,7 +29,7 @@ import bmsvm
 from bmsvm import BMSVMClassifier, Hyperparameters, kernels, load
 from bmsvm.inference.cross_validation import CrossValidation
 from bmsvm.inference.evidence import EvidenceMaximum
-from bmsvm.persistence import FORMAT_VERSION, ModelFileError, atomic, model_file, netcdf3
+from bmsvm.persistence import FORMAT_VERSION, ModelFileError, atomic, document, model_file, netcdf3
 from bmsvm.persistence.encoding import STORAGE, Decoder, Encoder
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -216,10 +217,10 @@ def test_every_type_of_array_survives(dtype, shape):
     values = np.resize(values, shape).astype(dtype)
     encoder, file = Encoder(), io.BytesIO()
     text = json.loads(json.dumps(encoder.encode(values, "values")))
-    netcdf3.write(file, {"title": "x"}, model_file._variables(encoder.arrays))
+    netcdf3.write(file, {"title": "x"}, document.variables_of(encoder.arrays))
     size = file.tell()
     file.seek(0)
-    found = Decoder(model_file._reader(file, netcdf3.read_header(file, size))).decode(text)
+    found = Decoder(document.reader(file, netcdf3.read_header(file, size))).decode(text)
     assert found.dtype == values.dtype
     assert found.shape == values.shape
     assert found.tobytes() == values.tobytes()
@@ -344,7 +345,7 @@ def test_an_interrupted_save_leaves_nothing_behind(fitted, monkeypatch, tmp_path
         file.write(b"half")
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(model_file, "write", interrupted)
+    monkeypatch.setattr(document, "write", interrupted)
     with pytest.raises(KeyboardInterrupt):
         fitted.save(tmp_path / "model.nc")
     assert not list(tmp_path.iterdir())
@@ -376,7 +377,7 @@ def resigned(data):
     file = io.BytesIO(data)
     header = netcdf3.read_header(file, len(data))
     begin = header.attributes["sha256"].begin
-    digest = model_file._digest(file, header).encode()
+    digest = document.digest_of(file, header).encode()
     return data[:begin] + digest + data[begin + len(digest) :]
 
 
@@ -516,7 +517,7 @@ def test_a_signed_file_that_makes_no_sense_is_refused(contents, change, tmp_path
 
 def _bomb(settings):
     return {
-        "title": model_file.TITLE,
+        "title": model_file.KIND.title,
         "format_version": 1,
         "sha256": "0" * 64,
         "settings": settings,
@@ -639,6 +640,33 @@ def test_damaged_files_raise_one_error_and_no_other(image, tmp_path):
         if data != image:
             with pytest.raises(ModelFileError):
                 load_bytes(data, tmp_path)
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not hasattr(signal, "SIGALRM"), reason="needs alarms and resource limits")
+def test_ten_thousand_damaged_files_neither_hang_nor_fill_memory(image, tmp_path):
+    """Half of them with their checksum made right; a minute for one file is a hang."""
+    import resource
+
+    def hangs(*_):
+        pytest.fail(f"file {number} takes more than a minute")
+
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    previous = signal.signal(signal.SIGALRM, hangs)
+    try:
+        for number in range(10_000):
+            data = _mutated(image, random.Random(10**6 + number), len(image))
+            if number % 2:
+                with contextlib.suppress(ModelFileError, KeyError):  # no header left to sign
+                    data = resigned(data)
+            signal.alarm(60)
+            with contextlib.suppress(ModelFileError):
+                load_bytes(data, tmp_path)
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, previous)
+    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    assert grown < 100, f"memory grew by {grown:.0f} MB over files of {len(image)} bytes"
 
 
 def test_damaged_files_with_a_right_checksum_load_or_raise_that_error(image, contents, tmp_path):

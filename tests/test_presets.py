@@ -103,6 +103,24 @@ def test_exact_scores_stay_finite_and_sum_to_zero(n_classes, coupling):
     np.testing.assert_array_equal(info["accept_prob"], 1.0)
 
 
+@pytest.mark.parametrize("likelihood", ["hinge", "normalized"])
+def test_tuning_stands_still_after_warm_up(likelihood):
+    """What blocks learned in warm-up is the same ever after, and was learned."""
+    sampler = BMSVMGibbs(likelihood=likelihood, lengthscale="sample", lengthscale_grid=[1.0, 2.0])
+    state = sampler.init(jax.random.key(0), 3, None, rows(3, 12), {})
+    sweep = oracle.quick_jit(lambda state: sampler.sample(state, (), {}))
+    memories = []
+    for _ in range(6):
+        state = sweep(state)
+        memories.append([np.asarray(leaf) for leaf in jax.tree.leaves(state.memory)])
+    of_warm_up, later = memories[:3], memories[2:]
+    tuned = [number for number, leaf in enumerate(memories[0]) if np.size(leaf) > 1]
+    assert any((of_warm_up[0][number] != of_warm_up[-1][number]).any() for number in tuned)
+    for number in tuned:
+        for memory in later:
+            np.testing.assert_array_equal(memory[number], later[0][number])
+
+
 def bimodal_cdf(x):
     return 0.3 * scipy.stats.norm.cdf(x, -2.0, 0.5) + 0.7 * scipy.stats.norm.cdf(x, 2.0, 1.0)
 
@@ -176,6 +194,12 @@ def test_slice_step_crosses_between_modes():
 
     draws = np.asarray(oracle.quick_jit(jax.vmap(chain))(jax.random.split(jax.random.key(33), 20)))
     assert (draws.max(1) > 1).all()
+
+
+@pytest.mark.parametrize("start", [jnp.nan, jnp.inf])
+def test_slice_step_from_no_number_ends(start):
+    """A chain that has left the numbers must not hang: it is told so after the piece."""
+    assert jnp.isnan(slice_step(jax.random.key(35), jnp.asarray(start), lambda v: -0.5 * v**2))
 
 
 @pytest.mark.parametrize("start", [0.0, 3.0])

@@ -109,7 +109,11 @@ def test_the_verdict_is_in_words_and_not_in_colour_alone(model):
     assert "✓ The chains have converged. The largest R-hat is 1.001" in Page(good).text
     assert 'class="verdict good"' in good
     bad = verdict({"precision": Diagnosis(1.2, 512.0)})
-    assert "✗ The chains have not converged. " in Page(bad).text
+    said = Page(bad).text
+    assert "✗ The chains have not converged. Of what is watched, precision has R-hat 1.20" in said
+    assert "or fit again with a larger num_warmup (it is " in verdict(
+        {f"f at training row 0, class {'x' * 40}": Diagnosis(1.2, 12.0)}
+    )  # to its end
     assert 'class="verdict"' in bad
     assert "✗ Too few draws to tell" in Page(verdict({})).text
 

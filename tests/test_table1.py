@@ -1,6 +1,9 @@
 """The table of the paper: who is tested on what, fits in batches, and runs that go on."""
 
+import dataclasses
+import functools
 import json
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -8,41 +11,45 @@ import numpy as np
 import oracle
 import pytest
 
-from bmsvm import BMSVMGibbs, prepare
+from bmsvm import prepare
 from bmsvm.cli import main
 from bmsvm.experiments import cells as table_cells
 from bmsvm.experiments import protocol, render, table1
 from bmsvm.experiments.cells import Cell, cells_of, schedule_of
-from bmsvm.experiments.completed import _noise, _scores, completed_blocks, row_cavity, seen_of
+from bmsvm.experiments.completed import _noise, _scores, completed_blocks
 from bmsvm.experiments.printed import PRINTED, printed_error
-from bmsvm.experiments.results import r_hats, scored
+from bmsvm.experiments.results import r_hats, scored, summary_of_traces
 from bmsvm.experiments.stack import (
     Schedule,
-    completed_problem,
+    Targets,
+    _features,
+    _predict,
+    _prepared,
     leave_one_out_stack,
     run_stack,
     split_stack,
 )
-from bmsvm.inference.loo import cavity
-from bmsvm.inference.predict import class_probabilities, features_at
+from bmsvm.inference.blocks import Phase, in_turn
 from bmsvm.inference.presets import preset_blocks
-from bmsvm.inference.run import run_chains
-from bmsvm.kernels import gaussian
-from bmsvm.models.hierarchy import Position
-from bmsvm.models.regram import with_gram
+from bmsvm.models.couplings import contrast
+from bmsvm.models.hierarchy import Position, latent
+from bmsvm.models.problem import Problem
 
 SWEEPS = {
     "drawn": (completed_blocks("drawn"), {"likelihood": "hinge", "completed": True}),
     "sum": (completed_blocks("sum"), {"likelihood": "hinge", "completed": True}),
     "hinge": (preset_blocks("default", "hinge"), {"likelihood": "hinge", "completed": False}),
 }
+COUPLING = {"drawn": "independent", "hinge": "sum_to_zero"}
 
-
-def small_data(n=18, seed=0):
-    rng = np.random.default_rng(seed)
-    labels = np.arange(n) % 3
-    rows = rng.normal(size=(n, 2)) + 1.5 * np.eye(3)[labels][:, :2]
-    return protocol.Data(rows, labels, 3)
+# Four rows, whose posteriors without the label of one of them can be drawn from exactly.
+TINY = protocol.Data(
+    protocol.standardized(np.random.default_rng(3).normal(size=(4, 2))), np.array([0, 1, 2, 1]), 3
+)
+LEFT_OUT = 3
+GRID = np.geomspace(0.4, 6.0, 6)
+DRAWS = 20_000
+FALSE_ALARM = 1e-4 / 7  # each of the tests against exact draws
 
 
 def settings_of(sweep, **more):
@@ -89,115 +96,195 @@ def test_every_row_stands_on_every_data_set():
 # Fits in batches -----------------------------------------------------------------------------
 
 
-def test_the_cavity_of_one_row_is_that_of_all():
-    data = small_data()
-    rng = np.random.default_rng(1)
-    problem = prepare(data.rows, data.labels, lengthscale=1.5, hyperparameters=oracle.LIVELY)
-    columns = jnp.asarray(rng.normal(size=(18, 2)))
-    mean, variance = cavity(columns, 0.4, 1.0, problem)
-    found = row_cavity(5, columns[5], seen_of(columns.T, 0.4, problem), problem)
-    np.testing.assert_allclose(found.mean, mean[5], rtol=1e-10)
-    np.testing.assert_allclose(found.variance, variance[5], rtol=1e-10)
+class Exact(NamedTuple):
+    """Independent draws of a posterior, in which columns have all rows, and f at the rows."""
+
+    problem: Problem
+    positions: Position
+    functions: np.ndarray
+
+
+@functools.cache
+def exact_draws(coupling: str, theta: str) -> Exact:
+    """Draws by rejection from the prior, the label of one row having no say."""
+    how = {"lengthscale": 1.5}
+    if theta == "sampled":
+        how = {"lengthscale": "sample", "lengthscale_grid": GRID}
+    problem = prepare(
+        TINY.rows,
+        TINY.labels,
+        coupling=coupling,
+        hyperparameters=oracle.LIVELY,
+        row_weights=1.0 * (np.arange(4) != LEFT_OUT),
+        **how,
+    )
+    rng, kept = np.random.default_rng(6), []
+    while sum(len(part.precision) for part, _ in kept) < DRAWS:
+        kernel = None  # theta is uniform, and so proportional to itself on a logarithmic grid
+        if theta == "sampled":
+            kernel = jnp.asarray(rng.choice(GRID.size, 2 * DRAWS, p=GRID / GRID.sum()))
+        here = problem.at(kernel)
+        draws = oracle.prior_draws(rng, 2 * DRAWS, here)._replace(kernel=kernel)
+        basis, eigenvalues = (np.asarray(part) for part in here.factor)
+        features = basis * np.sqrt(eigenvalues)[..., None, :]
+        functions = draws.intercept[:, None] + features @ draws.weights
+        keep = rng.uniform(size=2 * DRAWS) < oracle.likelihood_of(draws.columns, problem)
+        if coupling == "independent":
+            noise = np.sqrt(draws.noise_variance)[:, None, None] * rng.normal(size=functions.shape)
+            own = TINY.labels[:, None] == np.arange(3)
+            draws = draws._replace(columns=np.where(own, functions + noise, draws.columns))
+        kept.append(jax.tree.map(lambda x, keep=keep: np.asarray(x)[keep], (draws, functions)))
+    draws, functions = jax.tree.map(lambda *parts: np.concatenate(parts)[:DRAWS], *kept)
+    return Exact(problem, jax.tree.map(jnp.asarray, draws), functions)
+
+
+def plain_predictions(functions, noise_variance, coupling, seed=8):
+    """Eqs. (20) and (21) at functions (draws, k) of one row, by one score each: (draws, 2 c)."""
+    rng = np.random.default_rng(seed)
+    scores = functions + np.sqrt(noise_variance)[:, None] * rng.normal(size=functions.shape)
+    to_classes = contrast(3).T if coupling == "sum_to_zero" else np.eye(3) - 1 / 3  # eq. (5)
+    functions, scores = functions @ to_classes, scores @ to_classes
+    excess = np.exp(np.maximum(scores + 0.5, 0))
+    excluded = np.exp(-np.maximum(functions + 0.5, 0))
+    return np.concatenate([excluded, excess / excess.sum(1, keepdims=True)], axis=1)
+
+
+@pytest.mark.parametrize("theta", ["fixed", "sampled"])
+@pytest.mark.parametrize("coupling", ["independent", "sum_to_zero"])
+def test_predictions_of_exact_draws_are_exact(coupling, theta):
+    """From the cavity of the row, and as a split predicts it, which has not the row at all."""
+    exact = exact_draws(coupling, theta)
+    positions = exact.positions
+    rest = np.arange(4) != LEFT_OUT
+    settings = settings_of("drawn" if coupling == "independent" else "hinge")
+    if theta == "sampled":
+        settings |= {"lengthscale": "sample", "lengthscale_grid": GRID}
+    inside = leave_one_out_stack(TINY, [LEFT_OUT], settings)
+    problem = _prepared(TINY.rows[rest], TINY.labels[rest], settings)
+    features = _features(TINY.rows[rest], TINY.rows[~rest], problem, settings["lengthscale"])
+    expected = plain_predictions(
+        exact.functions[:, LEFT_OUT], np.asarray(positions.noise_variance), coupling
+    )
+    for targets, here, columns in (
+        (Targets(jnp.asarray(LEFT_OUT)), inside.problem, positions.columns),
+        (Targets(None, *features), problem, positions.columns[:, rest]),
+    ):
+        one = functools.partial(_predict, targets=targets, problem=here)
+        keys = jax.random.split(jax.random.key(0), DRAWS)
+        *found, _ = oracle.quick_jit(jax.vmap(one))(keys, positions._replace(columns=columns))
+        found = np.concatenate([np.asarray(part)[:, 0] for part in found], axis=1)
+        z = oracle.paired_z(expected, found)
+        assert oracle.largest(z) < oracle.threshold(FALSE_ALARM / 2, z.size)
+
+
+def test_the_completed_sweep_leaves_the_posterior_of_independent_invariant():
+    """Three sweeps from exact draws, theta moved in each, of a posterior without one label."""
+    exact, blocks = exact_draws("independent", "sampled"), completed_blocks("drawn", theta_every=1)
+    labels = np.where(np.arange(4) == LEFT_OUT, 0, TINY.labels)
+    settings = settings_of("drawn", lengthscale="sample", lengthscale_grid=GRID)
+    problem = dataclasses.replace(
+        _prepared(TINY.rows, TINY.labels, settings),
+        labels=jnp.asarray(labels),  # of which that of the row left out must have no say
+        row_weights=exact.problem.row_weights,
+    )
+
+    def run(key, position):
+        def sweep(position, key):
+            phase = Phase(jnp.array(1), jnp.array(0))
+            return in_turn(blocks, [key], position, ((),), problem, phase)[0], None
+
+        return jax.lax.scan(sweep, position, jax.random.split(key, 3))[0]
+
+    def watched(position):
+        rows = jnp.array([0, LEFT_OUT])
+        here = problem.at(position.kernel)
+        functions = latent(position.intercept, position.weights, here)
+        parts = (position.intercept, functions[rows].ravel(), position.columns[rows].ravel())
+        logs = jnp.log(jnp.stack([position.noise_variance, position.precision]))
+        theta = jax.nn.one_hot(position.kernel, GRID.size)
+        return jnp.concatenate([logs, *map(jnp.arcsinh, parts), theta])
+
+    keys = jax.random.split(jax.random.key(7), DRAWS)
+    after = oracle.quick_jit(jax.vmap(run))(keys, exact.positions)
+    old, new = (
+        np.asarray(oracle.quick_jit(jax.vmap(watched))(each)) for each in (exact.positions, after)
+    )
+    assert np.mean(after.kernel != exact.positions.kernel) > 0.3
+    z = oracle.paired_z(oracle.second_order(old, old), oracle.second_order(new, old))
+    assert oracle.largest(z) < oracle.threshold(FALSE_ALARM, z.size)
 
 
 LANES = 40
 """Of one number and length everywhere, so that one program serves several tests."""
 
 
+@pytest.mark.parametrize("sweep", ["drawn", "hinge"])
+def test_fits_in_a_batch_leave_their_rows_out(sweep):
+    """Chains of all lanes, tuned by pilots where need be, against exact draws."""
+    exact = exact_draws(COUPLING[sweep], "fixed")
+    blocks, _ = SWEEPS[sweep]
+    stack = leave_one_out_stack(TINY, [LEFT_OUT] * LANES, settings_of(sweep))
+    pilot = 200 if sweep == "hinge" else 0
+    drawn = run_stack(0, stack, blocks, Schedule(pilot, 200, 300, 4))
+    logs = [drawn.traces[name].mean(0) for name in ("log_noise_variance", "log_precision")]
+    found = np.column_stack([*logs, drawn.exclusion[:, 0], drawn.probabilities[:, 0]])
+    noise, precision = exact.positions.noise_variance, exact.positions.precision
+    functions = exact.functions[:, LEFT_OUT]
+    predicted = plain_predictions(functions, np.asarray(noise), COUPLING[sweep])
+    expected = np.column_stack([np.log(noise), np.log(precision), predicted])
+    z = oracle.chain_z(found, expected.mean(0), expected.std(0) / np.sqrt(DRAWS))
+    assert oracle.largest(z) < oracle.threshold(FALSE_ALARM, z.size, LANES - 1)
+
+
 @pytest.mark.parametrize("sweep", ["drawn", "hinge", pytest.param("sum", marks=pytest.mark.long)])
 def test_a_left_out_label_changes_nothing(sweep):
-    data = small_data()
     blocks, _ = SWEEPS[sweep]
     schedule = Schedule(pilot=20 if sweep == "hinge" else 0, warmup=10, draws=8, thinning=2)
-    labels = data.labels.copy()
-    labels[4] = (labels[4] + 1) % 3
+    labels = TINY.labels.copy()
+    labels[LEFT_OUT] = 2
     found, other = (
         run_stack(
             0,
-            leave_one_out_stack(each, [4, 7] * (LANES // 2), settings_of(sweep)),
+            leave_one_out_stack(each, [LEFT_OUT, 0] * (LANES // 2), settings_of(sweep)),
             blocks,
             schedule,
         )
-        for each in (data, data._replace(labels=labels))
+        for each in (TINY, TINY._replace(labels=labels))
     )
     for one, two in (
         (found.exclusion, other.exclusion),
         (found.probabilities, other.probabilities),
     ):
         np.testing.assert_array_equal(one[::2], two[::2])
-        assert np.all(np.any(one[1::2] != two[1::2], axis=(1, 2)))  # row 4 is learned from here
+        # The other lanes learn from that row.
+        assert np.all(np.any(one[1::2] != two[1::2], axis=(1, 2)))
     for name, values in found.traces.items():
         np.testing.assert_array_equal(values[:, ::2], other.traces[name][:, ::2])
 
 
-def agree(one, two, widest=5.5):
-    """Compare means over independent chains (m, q): each of q quantities within so many errors."""
-    error = np.sqrt(one.var(0, ddof=1) / len(one) + two.var(0, ddof=1) / len(two))
-    np.testing.assert_array_less(np.abs(one.mean(0) - two.mean(0)) / error, widest)
-
-
-@pytest.mark.parametrize("sweep", ["drawn", "hinge"])
-def test_leaving_out_by_weight_is_fitting_without_the_row(sweep):
-    # 40 chains each, 5 quantities: with about 75 degrees of freedom 5.5 errors are exceeded once in
-    # some 200,000 runs of the test.
-    data, row, chains = small_data(), 4, LANES
-    blocks, _ = SWEEPS[sweep]
-    pilot = 200 if sweep == "hinge" else 0
-    stack = leave_one_out_stack(data, [row] * chains, settings_of(sweep))
-    drawn = run_stack(0, stack, blocks, Schedule(pilot, 300, 200, 2))
-    logs = [drawn.traces[name].mean(0) for name in ("log_noise_variance", "log_precision")]
-    found = np.column_stack([*logs, drawn.probabilities[:, 0]])
-
-    rest = np.arange(18) != row
-    rows = protocol.standardized(data.rows)
-    sampler = BMSVMGibbs(
-        lengthscale=1.5,
-        coupling="independent" if sweep == "drawn" else "sum_to_zero",
-        hyperparameters=oracle.LIVELY,
-        preset="paper" if sweep == "drawn" else "default",
-    )
-    run = run_chains(
-        sampler,
-        jax.random.key(1),
-        rows[rest],
-        data.labels[rest],
-        num_warmup=300,
-        num_samples=200,
-        thinning=2,
-        num_chains=chains,
-        progress_bar=False,
-    )
-    problem = sampler.prepare(rows[rest], data.labels[rest])
-    features = features_at(gaussian(1.5), rows[[row]], rows[rest], problem.factor)
-    flat = {name: x.reshape(-1, *x.shape[2:]) for name, x in run.samples.items()}
-    chances = class_probabilities(jax.random.key(2), flat, features, problem)
-    chances = np.asarray(chances).reshape(chains, -1, 3).mean(1)
-    logs = [np.log(run.samples[name]).mean(1) for name in ("noise_variance", "precision")]
-    agree(found, np.column_stack([*logs, chances]))
-
-
 def test_the_filled_in_own_scores_are_minus_the_sum_of_the_others():
-    data = small_data()
-    problem = completed_problem(with_gram(prepare(data.rows, data.labels), np.eye(18)))
+    problem = _prepared(TINY.rows, TINY.labels, settings_of("sum"))
     rng = np.random.default_rng(2)
     position = Position(
-        columns=jnp.asarray(rng.normal(size=(18, 3))),
+        columns=jnp.asarray(rng.normal(size=(4, 3))),
         intercept=jnp.zeros(3),
-        weights=jnp.asarray(rng.normal(size=(18, 3))),
+        weights=jnp.asarray(rng.normal(size=(4, 3))),
         noise_variance=jnp.asarray(1.0),
         precision=jnp.asarray(1.0),
     )
-    noise = _noise(jax.random.key(0), (3, 18), jnp.float64)
+    noise = _noise(jax.random.key(0), (3, 4), jnp.float64)
     filled = np.asarray(_scores(position, problem, noise, "sum"))
     np.testing.assert_allclose(filled.sum(0), 0.0, atol=1e-12)
     drawn = np.asarray(_scores(position, problem, noise, "drawn"))
-    own = data.labels == np.arange(3)[:, None]
+    own = TINY.labels == np.arange(3)[:, None]
     np.testing.assert_array_equal(drawn[~own], filled[~own])
     assert np.all(drawn[own] != filled[own])
 
 
 def test_splits_with_sampled_theta_predict_all_their_rows():
-    data = small_data(40)
+    rng, labels = np.random.default_rng(0), np.arange(40) % 3
+    rows = rng.normal(size=(40, 2)) + 1.5 * np.eye(3)[labels][:, :2]
+    data = protocol.Data(rows, labels, 3)
     parts = [protocol.Part(np.arange(20) + at, np.arange(20, 27) - at) for at in (0, 0)]
     settings = settings_of("sum", lengthscale="sample", lengthscale_grid=np.geomspace(0.5, 5, 8))
     stack = split_stack(data, parts, settings)
@@ -206,7 +293,18 @@ def test_splits_with_sampled_theta_predict_all_their_rows():
     assert drawn.exclusion.shape == drawn.probabilities.shape == (2, 7, 3)
     np.testing.assert_allclose(drawn.probabilities.sum(-1), 1.0, rtol=1e-6)
     assert len(np.unique(drawn.traces["log_lengthscale"])) > 1
-    assert r_hats(drawn.traces).shape == (2,)
+    assert summary_of_traces(drawn)["r_hat_largest"] >= 1
+
+
+def test_r_hat_sees_halves_of_a_chain_and_chains_that_differ():
+    draws = np.random.default_rng(0).normal(size=(4, 400, 3))
+    assert np.all(r_hats({"x": draws}) < 1.02)
+    drifting = draws + np.linspace(0, 5, 400)[:, None] * [0, 1, 0]
+    found = r_hats({"x": draws, "y": drifting[:1, :, :, None]})
+    assert found[1] > 1.5
+    assert np.all(found[[0, 2]] < 1.05)
+    apart = draws + 5 * np.arange(4)[:, None, None]  # each chain is steady
+    assert np.all(r_hats({"x": apart}) > 1.5)
 
 
 # Runs that go on, and what they write --------------------------------------------------------

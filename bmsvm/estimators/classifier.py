@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from typing import Any, Literal, cast
 
 import jax
@@ -19,6 +20,7 @@ from bmsvm.estimators.inputs import KernelInputs, check_flag
 from bmsvm.estimators.notebook import NotebookRepr
 from bmsvm.estimators.reporting import Reporting
 from bmsvm.estimators.saving import Savable
+from bmsvm.features import LowRank
 from bmsvm.inference import uncertainty
 from bmsvm.inference.calibration import NONE, Calibration, best_calibration, calibrate
 from bmsvm.inference.gibbs import BMSVMGibbs
@@ -29,7 +31,7 @@ from bmsvm.inference.run import WATCHED, Run, run_chains
 from bmsvm.kernels import STATIONARY, KernelFn
 from bmsvm.models.hyperparameters import UNIT_NOISE, Hyperparameters
 from bmsvm.models.likelihoods import exclusion_probabilities
-from bmsvm.models.problem import Problem
+from bmsvm.models.problem import Problem, some_rows
 
 __all__ = ["DEFAULT_LENGTHSCALE", "BMSVMClassifier"]
 
@@ -45,12 +47,19 @@ WARMUP = 300
 WARMUP_IF_TUNED = 50
 """As above, after a search for the lengthscale that has tuned the chains."""
 
+FEATURES = ("auto", "exact", "nystrom", "fourier")
+EXACT_ROWS = 2000
+"""Rows up to which ``features="auto"`` is exact."""
+
 DECISIONS = ("probability", "paper")
 UNCERTAINTIES = ("gp", "representer")
 CALIBRATIONS = ("auto", "loo")
 
 LOO_DRAWS = 400
 """Most draws, evenly spaced, that leave-one-out for calibration looks at."""
+
+LOO_ROWS = 2000
+"""Most rows, evenly spaced, that it looks at where scores are integrated out."""
 
 LOO_NODES = 64
 """Points at which it integrates."""
@@ -97,8 +106,16 @@ class BMSVMClassifier(
     hyperparameters
         Constants of the other priors. None: :data:`bmsvm.UNIT_NOISE`, the paper's but for a noise
         variance near 1; :data:`bmsvm.PAPER` are the paper's.
+    features
+        The Gram matrix: ``"exact"``; or of low rank, by ``"nystrom"`` or ``"fourier"``, in time and
+        memory linear in the rows; or a :class:`bmsvm.LowRank`, which says more. ``"auto"``:
+        ``"nystrom"`` beyond 2000 rows, where the model allows it, and ``"exact"`` otherwise.
+    rank
+        Columns of a Gram matrix of low rank. None: as many as leave 1% of the variance of the
+        functions, at most 512.
     preset
-        The sampler: ``"default"``, ``"gibbs"`` or ``"paper"``.
+        The sampler: ``"default"``, ``"gibbs"``, ``"paper"``, or ``"large"``. ``"auto"``: the last
+        with a Gram matrix of low rank, and otherwise the first.
     num_chains, num_warmup, num_samples, thinning
         Number of chains, sweeps in which the sampler tunes itself, draws of each chain, and
         sweeps for each draw. ``num_warmup=None`` is 300, and 50 with
@@ -138,6 +155,9 @@ class BMSVMClassifier(
         Sweeps of each chain, warm-up included.
     calibration_ : bmsvm.inference.calibration.Calibration
         The power, and the share of chance; 1 and 0 where probabilities are not calibrated.
+    features_ : str
+        ``"exact"``, ``"nystrom"`` or ``"fourier"``; ``problem_.features`` has the landmarks and the
+        error, the mean of ``k(x, x) - |Phi(x)|^2`` over the rows.
     lengthscale_ : float or ndarray
         theta, or its posterior median where it was sampled.
     run_ : bmsvm.inference.run.Run
@@ -184,7 +204,9 @@ class BMSVMClassifier(
         lengthscale_grid: ArrayLike | None = None,
         lengthscale_options: dict[str, Any] | None = None,
         hyperparameters: Hyperparameters | None = None,
-        preset: str = "default",
+        features: str | LowRank = "auto",
+        rank: int | None = None,
+        preset: str = "auto",
         num_chains: int = 4,
         num_warmup: int | None = None,
         num_samples: int = 200,
@@ -205,6 +227,8 @@ class BMSVMClassifier(
         self.lengthscale_grid = lengthscale_grid
         self.lengthscale_options = lengthscale_options
         self.hyperparameters = hyperparameters
+        self.features = features
+        self.rank = rank
         self.preset = preset
         self.num_chains = num_chains
         self.num_warmup = num_warmup
@@ -220,7 +244,7 @@ class BMSVMClassifier(
 
     # Fitting ---------------------------------------------------------------------------------
 
-    def fit(self, X, y, sample_weight=None) -> BMSVMClassifier:
+    def fit(self, X, y, sample_weight=None, checkpoint=None) -> BMSVMClassifier:
         """Draw from the posterior given the data.
 
         An interruption (Ctrl-C) after the first draws leaves a model of those that are finished,
@@ -234,8 +258,18 @@ class BMSVMClassifier(
             Labels.
         sample_weight : array-like of shape (n,), optional
             Weights of the rows.
+        checkpoint : path, optional
+            A directory in which the chains are kept while they run (``store`` of
+            :func:`bmsvm.run_chains`). If the process dies, the same call goes on from there, and
+            :meth:`fit_more` continues there too. A search for the lengthscale is made again.
+            ``random_state`` must then be an integer.
         """
         self._check_settings()
+        if checkpoint is not None and not isinstance(self.random_state, int | np.integer):
+            raise ValueError(
+                "random_state must be an integer with checkpoint, for a second call to be the "
+                f"same; got {self.random_state!r}"
+            )
         X, labels, weights = self._checked_data(X, y, sample_weight)
         if self.likelihood == "probit" and np.any(weights != 1):
             raise ValueError(
@@ -248,8 +282,11 @@ class BMSVMClassifier(
         self.seed_ = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         self.kernel_ = self.kernel
         self.training_rows_ = self._as_the_kernel_sees(X)
+        low = self._low_rank(len(labels))
+        self.features_ = "exact" if low is None else low.kind
         sampler = BMSVMGibbs(
             self.kernel,
+            features=low,
             lengthscale=cast(Any, self._lengthscale()),
             lengthscale_prior=self.lengthscale_prior,
             lengthscale_grid=self.lengthscale_grid,
@@ -257,7 +294,7 @@ class BMSVMClassifier(
             coupling=self.coupling,
             likelihood=self.likelihood,
             hyperparameters=UNIT_NOISE if self.hyperparameters is None else self.hyperparameters,
-            preset=self.preset,
+            preset=self._preset(low),
         )
         with jax.enable_x64(True):
             problem = sampler.prepare(
@@ -283,6 +320,7 @@ class BMSVMClassifier(
                     thinning=self.thinning,
                     collect=_collected(problem),
                     tuned=tuned,
+                    store=checkpoint,
                     progress_bar=self.progress_bar,
                 ),
                 self.num_samples,
@@ -322,6 +360,36 @@ class BMSVMClassifier(
         for name in ("standardize", "progress_bar"):
             check_flag(name, getattr(self, name))
 
+    def _low_rank(self, n_rows: int) -> LowRank | None:
+        """Return how the Gram matrix of so many rows is approximated; None: it is not."""
+        if isinstance(self.features, LowRank):
+            how = self.features
+        else:
+            check_choice("features", self.features, FEATURES)
+            fits = self.coupling == "sum_to_zero" and not self._precomputed(self.kernel)
+            sampled = isinstance(self.lengthscale, str) and self.lengthscale == "sample"
+            automatic = self.features == "auto"
+            exact = automatic and (n_rows <= EXACT_ROWS or sampled or not fits)
+            how = LowRank("nystrom" if automatic else self.features)
+            if exact or self.features == "exact":
+                if self.rank is not None and not automatic:
+                    raise ValueError(
+                        f"rank is for features of low rank; got rank={self.rank!r} with "
+                        'features="exact"'
+                    )
+                return None
+        if self.rank is not None:
+            how = replace(how, rank=self.rank)
+        if how.dtype is None and self._preset(how) == "large":
+            how = replace(how, dtype="float32")
+        how.validate()
+        return how
+
+    def _preset(self, low: LowRank | None) -> str:
+        if self.preset != "auto":
+            return self.preset
+        return "default" if low is None or self.likelihood == "probit" else "large"
+
     def _lengthscale(self) -> ArrayLike | str:
         """Return the lengthscale as given; kernels that have none do without the default."""
         named = isinstance(self.kernel, str) and self.kernel in STATIONARY
@@ -346,6 +414,7 @@ class BMSVMClassifier(
 
     def _adopt(self, run: Run, asked: int) -> None:
         """Take over finished chains, and look whether they have converged."""
+        run = run.loaded()
         self.run_ = run
         self.n_iter_ = int(run.state.i)
         sampled = run.samples.get("lengthscale")
@@ -374,7 +443,9 @@ class BMSVMClassifier(
         watched = {name: np.log(samples[name]) for name in positive if name in samples}
         n = len(self.training_rows_)
         rows = np.unique(np.linspace(0, n - 1, min(n, WATCHED_ROWS)).astype(int))
-        (part,) = self._posterior(points=1).evaluate(self.training_rows_[rows], probabilities=False)
+        exact = self.problem_.features is None  # what low rank leaves open is not in the chains
+        posterior = self._posterior(points=1, remainder=exact)
+        (part,) = posterior.evaluate(self.training_rows_[rows], probabilities=False)
         shape = samples["precision"].shape
         for row, functions in zip(rows, part.functions, strict=True):
             # The functions sum to zero, so that the last says nothing new.
@@ -391,6 +462,9 @@ class BMSVMClassifier(
         total = samples["precision"].size
         which = np.unique(np.linspace(0, total - 1, min(total, LOO_DRAWS)).astype(int))
         sites = ("scores", "noise_variance", "precision", "lengthscale")
+        if "scores" not in samples:  # they were integrated out
+            sites = ("weights", "intercept", "noise_variance", "precision")
+            problem = some_rows(problem, LOO_ROWS)
         draws = {
             name: samples[name].reshape(total, *samples[name].shape[2:])[which]
             for name in sites
@@ -621,6 +695,8 @@ class BMSVMClassifier(
 
 def _collected(problem: Problem) -> tuple[str, ...]:
     """Sites of the chains to keep."""
+    if problem.reference is not None:  # scores are integrated out
+        return tuple(name for name in WATCHED if name != "scores")
     return WATCHED if problem.grid is None else (*WATCHED, "lengthscale", "lengthscale_accept_prob")
 
 

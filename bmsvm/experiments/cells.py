@@ -9,7 +9,7 @@ from bmsvm._validation import check_choice
 from bmsvm.experiments.protocol import DATA, LEAVE_ONE_OUT, PAPER_THETA
 from bmsvm.experiments.stack import Schedule
 
-__all__ = ["ROWS", "Cell", "Row", "cells_of"]
+__all__ = ["ROWS", "THETAS", "Cell", "Row", "cells_of"]
 
 
 class Row(NamedTuple):
@@ -68,13 +68,25 @@ class Cell(NamedTuple):
         """Whether each row is predicted from all others."""
         return self.data in LEAVE_ONE_OUT
 
+    @property
+    def smoothed(self) -> bool:
+        """Whether leave-one-out comes of one run, by importance sampling."""
+        return self.row in SMOOTHED and self.leaves_one_out and self.theta == "sampled"
+
+
+THETAS = ("all", "paper", "sampled")
+"""Which lengthscales of posteriors: the paper's and sampled ones; where it was sampled in the paper
+only there; or sampled everywhere."""
 
 PAPER_SCHEDULE = Schedule(pilot=0, warmup=5000, draws=500, thinning=10)
 """M1 = 10,000 sweeps, the first M2 = 5,000 dropped, every M = 10th kept."""
 
-OWN_SCHEDULE = Schedule(pilot=1000, warmup=100, draws=500, thinning=1)
-OWN_SPLIT_SCHEDULE = Schedule(pilot=0, warmup=1000, draws=500, thinning=1)
-"""As many draws, of the package's own sampler, which needs fewer sweeps for one."""
+OWN_SCHEDULE = Schedule(pilot=600, warmup=50, draws=250, thinning=1)
+OWN_SPLIT_SCHEDULE = Schedule(pilot=0, warmup=600, draws=400, thinning=1)
+"""Of the package's own sampler, which needs fewer sweeps."""
+
+SMOOTHED_SCHEDULE = Schedule(pilot=0, warmup=1000, draws=500, thinning=1)
+"""Of each chain from which leave-one-out is had by importance sampling."""
 
 QUICK_SCHEDULE = Schedule(pilot=200, warmup=200, draws=100, thinning=1)
 
@@ -86,13 +98,18 @@ def schedule_of(cell: Cell, *, quick: bool = False, paper_sweeps: bool = False) 
     if ROWS[cell.row].kind == "completed":
         return PAPER_SCHEDULE
     own = OWN_SCHEDULE if cell.leaves_one_out else OWN_SPLIT_SCHEDULE
+    if cell.smoothed:
+        own = SMOOTHED_SCHEDULE
     if paper_sweeps:
         return PAPER_SCHEDULE._replace(pilot=own.pilot)
     return own
 
 
-def cells_of(rows: Sequence[str] | None = None, data: Sequence[str] | None = None) -> list[Cell]:
-    """Cells of some rows and data, all by default, in the order in which they are run."""
+def cells_of(
+    rows: Sequence[str] | None = None, data: Sequence[str] | None = None, theta: str = "all"
+) -> list[Cell]:
+    """Cells of some rows, data and lengthscales, all by default, in the order of the table."""
+    check_choice("theta", theta, THETAS)
     for name in rows or ():
         check_choice("rows", name, ROWS)
     for name in data or ():
@@ -103,7 +120,8 @@ def cells_of(rows: Sequence[str] | None = None, data: Sequence[str] | None = Non
             if ROWS[row].kind == "machine":
                 cells.append(Cell(row, which, "cv"))
                 continue
-            if which in PAPER_THETA:
+            if which in PAPER_THETA and theta != "sampled":
                 cells.append(Cell(row, which, "fixed"))
-            cells.append(Cell(row, which, "sampled"))
+            if which not in PAPER_THETA or theta != "paper":
+                cells.append(Cell(row, which, "sampled"))
     return cells

@@ -15,8 +15,8 @@ difference:
     The updates are conditionals of no joint density and there is **no stationary distribution**;
     sigma2 wanders off (docs/paper.md). It is here because the printed table may have come of it.
 
-A row of weight 0 is left out exactly, whatever its label is said to be: its scores are drawn given
-all other rows', everything between integrated out.
+A row of weight 0 is left out, whatever its label is said to be: no column observes it, and all its
+scores are drawn.
 """
 
 from __future__ import annotations
@@ -153,12 +153,14 @@ def _scores(position: Position, problem: Problem, noise: _Noise, fill: str) -> j
     own = problem.labels == jnp.arange(problem.n_classes)[:, None]
     free = jnp.where(own, 0.0, jnp.where(accepted, proposal, scores))
     drawn = functions + scale * noise.scores  # of which missing scores have no proposal
-    missing = drawn if fill == "drawn" else -free.sum(0)
-    return jnp.where(own, missing, free)
+    filled = jnp.where(own, drawn if fill == "drawn" else -free.sum(0), free)
+    if problem.row_weights is None:
+        return filled
+    return jnp.where(problem.row_weights > 0, filled, drawn)
 
 
 def _theta(key: jax.Array, columns: jax.Array, position: Position, problem: Problem) -> jax.Array:
-    """Random walk of theta on its grid, b and B integrated out and sigma2 held."""
+    """Random walk of theta on its grid, b and B integrated out; the problem is at the old one."""
     key_step, key_sign, key_accept = jax.random.split(key, 3)
     grid, here = problem.grid, position.kernel
     assert grid is not None
@@ -169,9 +171,9 @@ def _theta(key: jax.Array, columns: jax.Array, position: Position, problem: Prob
     inside = (there >= 0) & (there < grid.values.size)
     there = jnp.clip(there, 0, grid.values.size - 1)
     before, after = (
-        _log_density(columns, position.precision, position.noise_variance, problem.at(theta))
+        _log_density(columns, position.precision, position.noise_variance, at)
         + grid.log_prior[theta]
-        for theta in (here, there)
+        for theta, at in ((here, problem), (there, problem.at(there)))
     )
     coin = jax.random.uniform(key_accept, (), dtype)
     return jnp.where(inside & (jnp.log(coin) < after - before), there, here)
@@ -181,31 +183,15 @@ def _parameters(
     key: jax.Array, columns: jax.Array, position: Position, problem: Problem, noise: _Noise
 ) -> Position:
     """Make steps (b) and (c): sigma2 with b and B integrated out, then b, B and tau."""
-    key_noise, key_row, key_intercept, key_precision = jax.random.split(key, 4)
-    basis, eigenvalues = problem.factor
+    key_noise, key_intercept, key_precision = jax.random.split(key, 3)
+    eigenvalues = problem.factor.eigenvalues
     hyper, dtype = problem.hyper, columns.dtype
     k, n = columns.shape
-    row = None if problem.row_weights is None else jnp.argmin(problem.row_weights)
-    if row is not None:
-        columns = columns.at[:, row].set(0.0)
     seen = seen_of(columns, position.precision, problem)
     quadratic = jnp.sum((1 - seen.shrink) * seen.coordinates**2)
     quadratic -= jnp.sum(seen.column_ones**2) / seen.information
-    count = n * k
-    if row is not None:
-        cavity = row_cavity(row, jnp.zeros(k, dtype), seen, problem)
-        quadratic -= jnp.sum(cavity.mean**2) / cavity.variance
-        count -= k
-    shape = (hyper.noise_shape + count) / 2
-    gamma = jax.random.gamma(key_noise, shape, (), dtype)
+    gamma = jax.random.gamma(key_noise, (hyper.noise_shape + n * k) / 2, (), dtype)
     noise_variance = (hyper.noise_rate + quadratic) / 2 / gamma
-    if row is not None:
-        normal = jax.random.normal(key_row, (k,), dtype)
-        drawn = cavity.mean + jnp.sqrt(noise_variance * cavity.variance) * normal
-        columns = columns.at[:, row].set(drawn)
-        coordinates = seen.coordinates + drawn[:, None] * basis[row]
-        column_ones = columns.sum(1) - coordinates @ (seen.shrink * seen.ones)
-        seen = seen._replace(coordinates=coordinates, column_ones=column_ones)
     normal = jax.random.normal(key_intercept, (k,), dtype)
     intercept = seen.column_ones / seen.information
     intercept += jnp.sqrt(noise_variance / seen.information) * normal

@@ -9,11 +9,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bmsvm.experiments.cells import ROWS, SMOOTHED, Cell
+from bmsvm.experiments.cells import ROWS, Cell
 from bmsvm.experiments.completed import completed_blocks
 from bmsvm.experiments.protocol import PAPER_THETA, Data, Part, standardized
 from bmsvm.experiments.results import r_hats, scored, summary_of_traces
-from bmsvm.experiments.stack import Schedule, leave_one_out_stack, run_stack, split_stack
+from bmsvm.experiments.stack import (
+    WATCHED_ROWS,
+    Schedule,
+    leave_one_out_stack,
+    run_stack,
+    split_stack,
+)
 from bmsvm.inference.gibbs import BMSVMGibbs
 from bmsvm.inference.loo import leave_one_out
 from bmsvm.inference.presets import preset_blocks
@@ -55,7 +61,7 @@ def run_posterior(
     completed = row.kind == "completed"
     # The completed sweep is linear algebra and noise: single precision serves it, in half the time.
     with jax.enable_x64(not completed):
-        if cell.row in SMOOTHED and cell.leaves_one_out and cell.theta == "sampled":
+        if cell.smoothed:
             return _smoothed(cell, data, parts, schedule, seed, report)
         sampled = cell.theta == "sampled"
         settings = {
@@ -93,12 +99,11 @@ def _smoothed(cell: Cell, data: Data, parts: list[Part], schedule: Schedule, see
     likelihood = ROWS[cell.row].variant
     sampler = BMSVMGibbs(lengthscale="sample", likelihood=likelihood)
     problem = sampler.prepare(standardized(data.rows), data.labels)
-    warmup = max(schedule.pilot, schedule.warmup)
     run = run_chains(
         sampler,
         jax.random.key(seed),
         problem,
-        num_warmup=warmup,
+        num_warmup=schedule.warmup,
         num_samples=schedule.draws,
         num_chains=CHAINS,
         thinning=schedule.thinning,
@@ -111,22 +116,23 @@ def _smoothed(cell: Cell, data: Data, parts: list[Part], schedule: Schedule, see
     found = leave_one_out({name: jnp.asarray(x) for name, x in flat.items()}, problem)
     report(0.1)
     tested = [part.test for part in parts]
-    traces = {  # chains take the place of fits
-        f"log_{name}": np.log(run.samples[name]).T
+    traces = {
+        f"log_{name}": np.log(run.samples[name])[:, :, None]
         for name in ("noise_variance", "precision", "lengthscale")
     }
+    traces["scores"] = run.samples["scores"][:, :, None, :WATCHED_ROWS]
     chances = [found.probabilities[rows] for rows in tested]
     truth = [data.labels[rows] for rows in tested]
-    each_chain = r_hats(traces)
+    r_hat = float(r_hats(traces)[0])
     return {
         **scored([p.argmax(axis=1) for p in chances], truth, chances),
-        "r_hat_median": float(np.median(each_chain)),
-        "r_hat_largest": float(np.max(each_chain)),
+        "r_hat_median": r_hat,
+        "r_hat_largest": r_hat,
         "lengthscale_quantiles": np.quantile(flat["lengthscale"], (0.05, 0.5, 0.95)).tolist(),
         "pareto_k_largest": float(np.max(found.pareto_k)),
         "pareto_k_above_0.7": int(np.sum(found.pareto_k > 0.7)),
         "decides_by": "probability",
         "n_fits": 1,
-        "sweeps": warmup + schedule.draws * schedule.thinning,
+        "sweeps": schedule.warmup + schedule.draws * schedule.thinning,
         "draws": CHAINS * schedule.draws,
     }

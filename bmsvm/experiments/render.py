@@ -16,10 +16,10 @@ NOTES = """\
 Errors and log-losses with one standard error: over the rows where one is left out at a time, over
 the splits otherwise. R-hat: the median over the fits, and the largest, of each fit's worst of
 log sigma2, log tau, log theta and functions at predicted rows, from the two halves of its chain.
-Time: wall clock, compiling included. *: by importance sampling from one run on all rows; R-hat is
-that of its chains. The row "all rows" has no stationary distribution; what it prints depends on
-when it is stopped. The printed number beside rows of this package is BMSVM's, and the one vehicle
-column stands beside both versions of the data."""
+Time: wall clock, compiling included. *: by importance sampling from one run of several chains on
+all rows, whose R-hat is between those chains. The row "all rows" has no stationary distribution;
+what it prints depends on when it is stopped. The printed number beside rows of this package is
+BMSVM's, and the one vehicle column stands beside both versions of the data."""
 
 
 def _number(value: float | None, spread: float | None) -> str:

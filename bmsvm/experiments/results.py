@@ -58,20 +58,20 @@ def _mean(name: str, values: Sequence[float]) -> dict[str, float | None]:
 
 
 def r_hats(traces: dict[str, np.ndarray]) -> np.ndarray:
-    """Largest split R-hat of each fit, shape (lanes,), of traces (draws, lanes, ...)."""
+    """Largest split R-hat of each fit, shape (lanes,), of traces (chains, draws, lanes, ...)."""
     each = []
     for values in traces.values():
-        values = values.reshape(*values.shape[:2], -1).astype(np.float64)
+        values = values.reshape(*values.shape[:3], -1).astype(np.float64)
         with np.errstate(all="ignore"):
-            r_hat = np.asarray(split_gelman_rubin(values[None]))
-        still = np.ptp(values, axis=0) == 0  # a lengthscale that the grid has no neighbour for
+            r_hat = np.asarray(split_gelman_rubin(values))
+        still = np.ptp(values, axis=(0, 1)) == 0  # a lengthscale that the grid has no neighbour for
         each.append(np.where(still, 1.0, np.where(np.isfinite(r_hat), r_hat, np.inf)).max(-1))
     return np.max(each, axis=0)
 
 
 def summary_of_traces(drawn: Drawn) -> dict[str, Any]:
     """R-hat over the fits, where sigma2 stood first and last, and theta."""
-    found = r_hats(drawn.traces)
+    found = r_hats({name: trace[None] for name, trace in drawn.traces.items()})
     log_noise = drawn.traces["log_noise_variance"]
     tenth = max(len(log_noise) // 10, 1)
     summary: dict[str, Any] = {

@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from bmsvm.experiments.cells import Cell
 from bmsvm.persistence.atomic import replacing
 
-__all__ = ["read_cell", "write_cell", "write_text"]
+__all__ = ["Named", "read_cell", "write_cell", "write_text"]
 
 
-def _path(output: Path, cell: Cell) -> Path:
+class Named(Protocol):
+    """Part of an experiment that is run on its own: a named tuple with a name for its file."""
+
+    @property
+    def name(self) -> str:
+        """Name of its file."""
+
+    def _asdict(self) -> dict[str, Any]: ...
+
+
+def _path(output: Path, cell: Named) -> Path:
     return output / "cells" / f"{cell.name}.json"
 
 
@@ -23,14 +32,16 @@ def write_text(path: Path, text: str) -> None:
         file.write(text.encode("utf-8"))
 
 
-def write_cell(output: Path, cell: Cell, numbers: dict[str, Any]) -> None:
+def write_cell(output: Path, cell: Named, numbers: dict[str, Any]) -> None:
     """Write a finished cell."""
     text = json.dumps({**cell._asdict(), **numbers}, indent=1)
     write_text(_path(output, cell), text + "\n")
 
 
-def read_cell(output: Path, cell: Cell, settings: dict[str, Any]) -> dict[str, Any] | None:
-    """Read a finished cell; None where there is none.
+def read_cell(
+    output: Path, cell: Named, settings: dict[str, Any], needs: str = "error"
+) -> dict[str, Any] | None:
+    """Read a finished cell, which has a number called ``needs``; None where there is none.
 
     Raises
     ------
@@ -42,7 +53,7 @@ def read_cell(output: Path, cell: Cell, settings: dict[str, Any]) -> dict[str, A
         return None
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-        complete = isinstance(found, dict) and {"error", "settings"} <= set(found)
+        complete = isinstance(found, dict) and {needs, "settings"} <= set(found)
     except (ValueError, UnicodeDecodeError):
         complete = False
     if not complete:

@@ -1,8 +1,9 @@
 """Cross-validation: the lengthscale of a grid that predicts held-out labels best.
 
 A cell is one posterior run: at one lengthscale, on the rows outside one fold. Cells of one shape
-share one compiled program and run as parallel threads. The cheap criterion ``"loo"`` needs one run
-on all rows for each lengthscale (:mod:`bmsvm.inference.loo`).
+share one compiled program and run as parallel threads, or wherever joblib is told to run them. The
+cheap criterion ``"loo"`` needs one run on all rows for each lengthscale
+(:mod:`bmsvm.inference.loo`).
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from bmsvm._validation import (
 from bmsvm.inference.gibbs import BMSVMGibbs
 from bmsvm.inference.loo import leave_one_out
 from bmsvm.inference.predict import Features, class_probabilities, features_at
-from bmsvm.inference.run import run_chains
+from bmsvm.inference.run import for_pickling, run_chains, unpickled
 from bmsvm.models.hyperparameters import PAPER, Hyperparameters
 from bmsvm.models.problem import Problem, prepare
 from bmsvm.models.regram import with_gram
@@ -267,6 +268,12 @@ class _Task:
     num_chains: int
     double: bool
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "whole": for_pickling(self.whole)}
+
+    def __setstate__(self, fields: dict[str, Any]) -> None:
+        self.__dict__.update({**fields, "whole": unpickled(fields["whole"])})
+
     def run(self, cell: _Cell) -> tuple[_Cell, Any]:
         """Score one cell, in the precision of the caller, which threads do not inherit."""
         with jax.enable_x64(self.double):
@@ -315,11 +322,14 @@ class _Task:
 
 
 def _run_all(task: _Task, cells: list[_Cell], n_jobs: int | None) -> Iterator[tuple[_Cell, Any]]:
-    """Run the first cell, which compiles, and then the others side by side."""
+    """Run the first cell, which compiles, and then the others side by side.
+
+    As threads, unless :func:`joblib.parallel_config` says otherwise.
+    """
     if not cells:
         return
     yield task.run(cells[0])
-    parallel = joblib.Parallel(n_jobs=n_jobs, require="sharedmem", return_as="generator_unordered")
+    parallel = joblib.Parallel(n_jobs=n_jobs, prefer="threads", return_as="generator_unordered")
     yield from parallel(joblib.delayed(task.run)(cell) for cell in cells[1:])
 
 
@@ -380,6 +390,7 @@ def cross_validate(
         Length of each run; see :func:`bmsvm.run_chains`.
     n_jobs
         Runs at one time, as threads: joblib's meaning, None for one and -1 for all processors.
+        Within ``joblib.parallel_config(backend="dask")``, or another backend, they run there.
     progress_bar
         Whether to show progress.
     resume

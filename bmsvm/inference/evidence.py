@@ -36,6 +36,7 @@ from bmsvm._validation import (
     check_rows_and_labels,
 )
 from bmsvm.inference import run
+from bmsvm.inference.finite import check_finite
 from bmsvm.inference.gibbs import BMSVMGibbs, BMSVMState
 from bmsvm.inference.presets import default_blocks
 from bmsvm.inference.subset import representative_rows
@@ -387,10 +388,16 @@ def maximize_evidence(
     tuning = num_warmup + num_steps * sweeps
     state = sampler.init(keys, tuning, init_params, (surface.problem(at),), {})
     state = _place(state, state.problem, surface.held(at))
-    program = functools.partial(run._advance, blocks=sampler.blocks, collect=run.WATCHED)
+
+    def advance(state: BMSVMState, count: int) -> tuple[BMSVMState, dict[str, jax.Array]]:
+        numbers = jnp.asarray(count), jnp.asarray(1)
+        ahead, drawn = run._advance(state, *numbers, blocks=sampler.blocks, collect=run.WATCHED)
+        check_finite(state, ahead, sampler.blocks, count)
+        return ahead, drawn
+
     for done in range(0, num_warmup, run.PIECE):
         count = min(run.PIECE, num_warmup - done)
-        state, _ = program(state, jnp.asarray(count), jnp.asarray(1))
+        state, _ = advance(state, count)
 
     path, gradients = np.zeros((2, num_steps, at.size))
     variances = np.zeros((num_steps, num_chains, len(VARIANCES)))
@@ -398,7 +405,7 @@ def maximize_evidence(
     for step in (bar := tqdm(range(num_steps), desc="evidence", disable=not progress_bar)):
         problem = surface.problem(at)
         state = _place(state, problem, surface.held(at))
-        state, drawn = program(state, jnp.asarray(sweeps), jnp.asarray(1))
+        state, drawn = advance(state, sweeps)
         gradient = surface.gradient(at, _draws(drawn, sweeps, problem), problem)
         path[step], gradients[step] = at, gradient
         for index, name in enumerate(VARIANCES):

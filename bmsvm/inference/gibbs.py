@@ -14,9 +14,12 @@ from jax.typing import ArrayLike
 from numpyro.infer.mcmc import MCMCKernel
 from numpyro.util import is_prng_key
 
+from bmsvm.features import LowRank
 from bmsvm.inference.blocks import Block, Phase, in_turn, memories
 from bmsvm.inference.presets import preset_blocks
+from bmsvm.inference.subset import representative_rows
 from bmsvm.kernels import KernelFn
+from bmsvm.models.collapsed import draw_columns
 from bmsvm.models.conditionals import weights_given_rest
 from bmsvm.models.couplings import class_vector, to_columns
 from bmsvm.models.hierarchy import (
@@ -37,12 +40,21 @@ if TYPE_CHECKING:
 __all__ = ["BMSVMGibbs", "BMSVMState", "sweep"]
 
 
+SELECTION_ROWS = 1024
+"""Rows from which a lengthscale is set where the Gram matrix is of low rank."""
+
+BEGIN_STREAM = 0x1000
+"""Sets the keys of where chains begin apart from those of the sweeps."""
+
 INITIAL_SITES = {"scores", "noise_variance", "precision"}
 """Sites at which a chain may be told to start; the rest follows from them."""
 
 
 WEIGHTS_STREAM = 0x77
 """Sets the keys of the weights apart from those of the sweeps."""
+
+SCORES_STREAM = 0x7A
+"""As above, of the scores."""
 
 
 class BMSVMState(NamedTuple):
@@ -88,10 +100,23 @@ class BMSVMState(NamedTuple):
     @property
     def weights(self) -> jax.Array:
         """Weights v drawn given the rest of the current draw, shape (r, k)."""
+        if self.position.columns is None:  # then they are moved, and the scores are drawn
+            return self.position.weights
 
         def draw(key, position):
             key = jax.random.fold_in(key, WEIGHTS_STREAM)
             return weights_given_rest(position, self.problem.at(position.kernel)).sample(key)
+
+        one_chain = is_prng_key(self.rng_key)
+        return (draw if one_chain else jax.vmap(draw))(self.rng_key, self.position)
+
+    @property
+    def scores(self) -> jax.Array:
+        """Scores (n, c) of a sampler that integrates them out, drawn given the rest."""
+
+        def draw(key, position):
+            key = jax.random.fold_in(key, SCORES_STREAM)
+            return scores_of(draw_columns(key, position, self.problem), self.problem)
 
         one_chain = is_prng_key(self.rng_key)
         return (draw if one_chain else jax.vmap(draw))(self.rng_key, self.position)
@@ -115,8 +140,10 @@ class BMSVMGibbs(MCMCKernel):
         Further arguments of the last two ways, such as ``grid`` and ``folds``, and their ``seed``.
     kernel_prior, propose_every
         How other parameters of the kernel are sampled; see :func:`bmsvm.models.prepare`.
+    features
+        An approximation of low rank, see :class:`bmsvm.LowRank`; None for the Gram matrix itself.
     preset
-        ``"default"``, ``"gibbs"`` or ``"paper"``: see :mod:`bmsvm.inference.presets`.
+        ``"default"``, ``"gibbs"``, ``"paper"``, or ``"large"``: see :mod:`bmsvm.inference.presets`.
     blocks
         The moves of one sweep, in order, instead of a preset's.
 
@@ -152,6 +179,7 @@ class BMSVMGibbs(MCMCKernel):
         coupling: str = "sum_to_zero",
         likelihood: str = "hinge",
         hyperparameters: Hyperparameters = PAPER,
+        features: LowRank | None = None,
         preset: str = "default",
         blocks: Sequence[Block] | None = None,
     ) -> None:
@@ -167,6 +195,7 @@ class BMSVMGibbs(MCMCKernel):
             "coupling": coupling,
             "likelihood": likelihood,
             "hyperparameters": hyperparameters,
+            "features": features,
         }
         self._selection_options = lengthscale_options
         self.lengthscale_selection: EvidenceMaximum | CrossValidation | None = None
@@ -219,7 +248,7 @@ class BMSVMGibbs(MCMCKernel):
                     'lengthscale must be "sample" for a problem prepared with that, and a number '
                     f"otherwise; got {self._settings['lengthscale']!r}"
                 )
-            return X
+            return self._with_reference(X)
         if y is None:
             raise ValueError("y must be given: run(key, X, y), or run(key, problem)")
         precision = str(jnp.result_type(float))
@@ -234,9 +263,18 @@ class BMSVMGibbs(MCMCKernel):
                     problem = prepare(
                         X, y, row_weights=row_weights, spare_rows=spare_rows, **settings
                     )
+                problem = self._with_reference(problem)
             copies = tuple(None if part is None else np.array(part) for part in data)
             cached = self._prepared = (copies, problem)
         return cached[1]
+
+    def _with_reference(self, problem: Problem) -> Problem:
+        """Give a problem the reference that its moves go by, if they do and it has none."""
+        if self._preset != "large" or problem.reference is not None:
+            return problem
+        from bmsvm.inference.laplace import with_reference
+
+        return with_reference(problem)
 
     def tuned_chains(self, problem: Problem, num_chains: int) -> BMSVMState | None:
         """Return chains that the search for the lengthscale of a problem has left, or None."""
@@ -270,12 +308,20 @@ class BMSVMGibbs(MCMCKernel):
             name: self._settings[name]
             for name in ("kernel", "coupling", "likelihood", "hyperparameters")
         }
+        given = self._selection_options
+        limited = isinstance(given, Mapping) and given.get("max_rows") is not None
+        if self._settings["features"] is not None and not limited:  # all rows would be too many
+            X, y, row_weights = _some_rows(X, y, row_weights)
+        if self._settings["features"] is not None:
+            spare_rows = 0
         model["row_weights"] = row_weights
         found = select_lengthscale(
             method, X, y, options=self._selection_options, spare_rows=spare_rows, **model
         )
         if isinstance(found, EvidenceMaximum):  # the chains are not part of what was found
-            same_moves = self.blocks == preset_blocks("default", self._settings["likelihood"])
+            same_moves = self._settings["features"] is None and self.blocks == preset_blocks(
+                "default", self._settings["likelihood"]
+            )
             self._tuned = found.state if same_moves else None
             found = replace(found, state=None)
         self.lengthscale_selection = found
@@ -313,6 +359,10 @@ class BMSVMGibbs(MCMCKernel):
                 precision=given.get("precision", precision),
                 kernel=problem.first_kernel(),
             )
+            for number, block in enumerate(self.blocks):
+                if block.begin is not None:
+                    there = jax.random.fold_in(key, BEGIN_STREAM + number)
+                    position = block.begin(there, position, problem)
             return position, memories(self.blocks, position, problem), key
 
         if is_prng_key(rng_key):
@@ -361,6 +411,16 @@ def _concrete() -> AbstractContextManager[Any]:
     return jax.ensure_compile_time_eval() if tracing else nullcontext()
 
 
+def _some_rows(X: Any, y: Any, row_weights: Any) -> tuple[Any, Any, Any]:
+    """At most :data:`SELECTION_ROWS` rows with labels and weights, each class in its proportion."""
+    labels = np.asarray(y)
+    if len(labels) <= SELECTION_ROWS:
+        return X, y, row_weights
+    chosen = representative_rows(labels, SELECTION_ROWS, np.random.default_rng(0))
+    weights = None if row_weights is None else np.asarray(row_weights)[chosen]
+    return np.asarray(X)[chosen], labels[chosen], weights
+
+
 def _same(one: Any, other: Any) -> bool:
     """Whether two arguments hold the same data."""
     if one is None or other is None:
@@ -383,6 +443,13 @@ def sweep(state: BMSVMState, blocks: Sequence[Block]) -> BMSVMState:
     return _state(state.i + 1, position, memory, info, problem, state.n_warmup, key)
 
 
+def _scores(position: Position, problem: Problem) -> dict[str, jax.Array]:
+    """Scores by the name that keeps them out of summaries; none where they are integrated out."""
+    if position.columns is None:
+        return {}
+    return {"_scores": scores_of(position.columns, problem)}
+
+
 def _state(i, position, memory, info, problem, n_warmup, key) -> BMSVMState:
     def sites(position):
         return {
@@ -390,7 +457,7 @@ def _state(i, position, memory, info, problem, n_warmup, key) -> BMSVMState:
             "noise_variance": position.noise_variance,
             "precision": position.precision,
             "intercept": class_vector(position.intercept, problem.coupling),
-            "_scores": scores_of(position.columns, problem),
+            **_scores(position, problem),
         }
 
     batch = position.precision.shape

@@ -26,7 +26,8 @@ from jax.typing import ArrayLike
 from bmsvm._validation import check_count
 from bmsvm.inference.quasirandom import normal_points
 from bmsvm.models import likelihoods
-from bmsvm.models.couplings import class_vector, to_columns
+from bmsvm.models.couplings import class_vector, contrast, to_columns
+from bmsvm.models.hierarchy import latent
 from bmsvm.models.kernel_parameters import nearest_on_grid
 from bmsvm.models.problem import Problem
 from bmsvm.models.whitening import matrix_function, shrinkage
@@ -73,9 +74,15 @@ def _over_cavities(
     """``log m_i``, shape (s, n), and mean class probabilities, shape (s, n, c), of each draw."""
 
     def one(draw):
-        columns = to_columns(draw["scores"], problem.labels, problem.coupling)
-        here = problem.at(draw.get("kernel"))
-        mean, variance = cavity(columns, draw["precision"], draw["noise_variance"], here)
+        if "weights" in draw:  # far more rows than weights: a row has little to say in them
+            mean = latent(draw["intercept"], draw["weights"], problem)
+            left = 0.0 if problem.remainder is None else problem.remainder
+            variance = draw["noise_variance"] * (1 + left / draw["precision"])
+            variance = jnp.broadcast_to(variance, (problem.n_rows,))
+        else:
+            columns = to_columns(draw["scores"], problem.labels, problem.coupling)
+            here = problem.at(draw.get("kernel"))
+            mean, variance = cavity(columns, draw["precision"], draw["noise_variance"], here)
         around = mean[:, None] + jnp.sqrt(variance)[:, None, None] * nodes
         scores = class_vector(around, problem.coupling)  # (n, nodes, c)
         log_mean = likelihoods.log_mean_likelihood(
@@ -124,7 +131,9 @@ def leave_one_out(
     ----------
     draws
         Posterior draws, flat over chains: ``scores`` (s, n, c), ``noise_variance`` (s,),
-        ``precision`` (s,), and ``lengthscale`` (s,) where it was sampled.
+        ``precision`` (s,), and ``lengthscale`` (s,) where it was sampled. Or, where rows are many
+        more than the rank, ``weights`` (s, r, k) and ``intercept`` (s, c) instead of scores:
+        then z_i given the functions is integrated out, and draws of these are weighted.
     problem
         The prepared data, with theta fixed or on a grid; coupling ``sum_to_zero``, likelihood
         ``hinge`` or ``normalized``.
@@ -141,7 +150,11 @@ def leave_one_out(
             "was prepared for sampling them off it"
         )
     dtype = problem.factor.basis.dtype
-    kept = {name: jnp.asarray(draws[name]) for name in ("scores", "noise_variance", "precision")}
+    sites = ("scores",) if "weights" not in draws else ("weights", "intercept")
+    names = (*sites, "noise_variance", "precision")
+    kept = {name: jnp.asarray(draws[name]) for name in names}
+    if "intercept" in kept:  # of the columns, as the weights
+        kept["intercept"] = kept["intercept"] @ jnp.asarray(contrast(problem.n_classes), dtype)
     if problem.grid is not None:
         theta = np.asarray(draws["lengthscale"])
         kept["kernel"] = jnp.asarray(nearest_on_grid(theta, np.asarray(problem.grid.values)))

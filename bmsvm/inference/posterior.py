@@ -15,7 +15,7 @@ memory is bounded, one program serves all, and results do not depend on how rows
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -25,6 +25,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from tqdm.auto import tqdm
 
+from bmsvm.features import raw_features
 from bmsvm.inference.quasirandom import normal_points
 from bmsvm.kernels import (
     RANK_MULTIPLE,
@@ -63,16 +64,23 @@ class Stage(NamedTuple):
 
     kernel
         Callable, or None where rows are given by their kernel values.
+    kind
+        How features are made of the kernel: ``"nystrom"``, of values with points, as where the
+        points are all rows, too; or ``"fourier"``.
+    points
+        Training rows, landmarks or frequencies, shape (m, p).
     constant
         ``k(x, x)`` where that is the same for every x, else None.
     projection
         ``U diag(lambda)^(-1/2)``, shape (n, q), which makes Phi* of K*; q is the rank of K,
-        rounded up.
+        rounded up. Of a map of low rank, its rotation.
     draws
         Numbers of the draws, shape (s,).
     """
 
     kernel: KernelFn | None
+    kind: str
+    points: np.ndarray
     constant: float | None
     projection: np.ndarray
     draws: np.ndarray
@@ -124,8 +132,6 @@ class Posterior:
         (s,), ``precision`` (s,).
     stages
         The draws by kernel.
-    training_rows
-        Rows (n, p) that the functions were learned from, as the kernel sees them.
     coupling, likelihood
         Of the model.
     remainder
@@ -137,7 +143,6 @@ class Posterior:
 
     samples: dict[str, np.ndarray]
     stages: tuple[Stage, ...]
-    training_rows: np.ndarray
     coupling: str
     likelihood: str
     remainder: bool
@@ -200,7 +205,7 @@ class Posterior:
         if stage.kernel is None:
             values = np.pad(block, ((0, 0), (0, len(stage.projection) - block.shape[1])))
             return _product(values, stage.projection), np.zeros(len(block))
-        values = gram(stage.kernel, block, self.training_rows)
+        values = raw_features(stage.kind, stage.kernel, block, stage.points)
         inside = _product(values, stage.projection)
         if not self.remainder:
             return inside, np.zeros(len(block))
@@ -275,13 +280,16 @@ def _within_rank(factor: Factor) -> np.ndarray:
     """Projection in float64, of as many columns as the rank rounded up, zeros at the end."""
     basis, eigenvalues = (np.asarray(part, np.float64) for part in factor)
     rank = int(np.sum(eigenvalues > 0))  # they decrease
-    spare = -rank % RANK_MULTIPLE
-    kept = projection(Factor(basis[:, :rank], eigenvalues[:rank]))  # type: ignore[arg-type]
-    return np.pad(kept, ((0, 0), (0, spare)))
+    return _padded(projection(Factor(basis[:, :rank], eigenvalues[:rank])))  # type: ignore[arg-type]
+
+
+def _padded(matrix: np.ndarray) -> np.ndarray:
+    """Columns of zeros added, up to a multiple of ``RANK_MULTIPLE`` of them."""
+    return np.pad(matrix.astype(np.float64), ((0, 0), (0, -matrix.shape[1] % RANK_MULTIPLE)))
 
 
 def posterior_of(
-    samples: dict[str, np.ndarray],
+    samples: Mapping[str, np.ndarray],
     problem: Problem,
     training_rows: np.ndarray,
     *,
@@ -301,7 +309,7 @@ def posterior_of(
     problem
         The prepared training data.
     training_rows
-        Rows (n, p) it was prepared from.
+        Rows (n, p) it was prepared from; not used where the problem has features of low rank.
     kernel, lengthscale
         As given to :func:`bmsvm.prepare`; the lengthscale is not used where it was sampled.
     remainder
@@ -325,18 +333,24 @@ def posterior_of(
         each = [
             (values[g], Factor(bases[g], eigenvalues[g]), numbers == g) for g in np.unique(numbers)
         ]
+    low = problem.features
+    if low is None:
+        # A spare row has no part in any function; its place is taken by any row.
+        spare = problem.n_rows - len(training_rows)
+        places = np.concatenate([training_rows, np.repeat(training_rows[-1:], spare, axis=0)])
+    else:
+        places = np.asarray(low.points)
     stages = tuple(
         Stage(
             kernel=kernel_at(kernel, theta),
+            kind="nystrom" if low is None else low.kind,
+            points=places.astype(np.float64),
             constant=1.0 if isinstance(kernel, str) and kernel in STATIONARY else None,
-            projection=_within_rank(factor),
+            projection=_within_rank(factor) if low is None else _padded(np.asarray(low.rotation)),
             draws=np.flatnonzero(mine),
         )
         for theta, factor, mine in each
     )
-    # A spare row has no part in any function; its place is taken by any row.
-    spare = problem.n_rows - len(training_rows)
-    training_rows = np.concatenate([training_rows, np.repeat(training_rows[-1:], spare, axis=0)])
     # Points go to draws in the order of time, so that longer chains keep those of shorter ones.
     order = np.arange(n_draws).reshape(draws, chains).T.ravel()
     k = problem.n_columns
@@ -344,7 +358,6 @@ def posterior_of(
     return Posterior(
         samples=flat,
         stages=stages,
-        training_rows=training_rows.astype(np.float64),
         coupling=problem.coupling,
         likelihood=problem.likelihood,
         remainder=remainder,

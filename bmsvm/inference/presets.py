@@ -8,6 +8,7 @@ from bmsvm._validation import check_choice
 from bmsvm.inference import blocks
 from bmsvm.inference.blocks import (
     Block,
+    collapsed,
     collapsed_parameters,
     conjugate_parameters,
     conjugate_precision,
@@ -20,9 +21,13 @@ from bmsvm.inference.blocks import (
 )
 from bmsvm.models.likelihoods import LIKELIHOODS
 
-__all__ = ["PRESETS", "default_blocks", "preset_blocks"]
+__all__ = ["LARGE", "PRESETS", "default_blocks", "preset_blocks"]
 
 PRESETS = ("default", "gibbs", "paper")
+"""Sweeps of any model."""
+
+LARGE = "large"
+"""A sweep for many rows."""
 
 
 def preset_blocks(preset: str, likelihood: str, *, lengthscale: bool = False) -> tuple[Block, ...]:
@@ -37,10 +42,19 @@ def preset_blocks(preset: str, likelihood: str, *, lengthscale: bool = False) ->
         Exact scores where the likelihood allows it, tau collapsed over everything Gaussian; under
         ``probit``, which says nothing of the scale, with the scale moved on its own.
 
+    ``large``
+        Momentum for weights, intercept, sigma2 and tau, scores integrated out at a few points: for
+        many rows and a basis of low rank. Not with ``probit``, nor with theta sampled.
+
     ``lengthscale`` adds the moves of theta; under ``normalized`` the default then is two rounds.
     """
-    check_choice("preset", preset, PRESETS)
+    check_choice("preset", preset, (*PRESETS, LARGE))
     check_choice("likelihood", likelihood, LIKELIHOODS)
+    if preset == LARGE and (lengthscale or likelihood == "probit"):
+        raise ValueError(
+            'preset must be another than "large" with likelihood="probit", which has no slope to '
+            'follow, and where parameters of the kernel are sampled; got preset="large"'
+        )
     return _with_lengthscale(preset, likelihood) if lengthscale else _blocks(preset, likelihood)
 
 
@@ -57,6 +71,8 @@ def _blocks(preset: str, likelihood: str) -> tuple[Block, ...]:
     """Build the blocks once, so that programs compiled for them are found again."""
     if preset == "paper":
         return metropolis_scores(), conjugate_parameters(), conjugate_precision()
+    if preset == LARGE:
+        return (collapsed(),)
     if likelihood == "probit":  # no slope to follow, and no scale in the labels
         return truncated_scores(), scale(), collapsed_parameters()
     if preset == "gibbs":

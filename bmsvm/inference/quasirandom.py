@@ -9,7 +9,7 @@ import numpy as np
 import scipy.special
 from scipy.stats import qmc
 
-__all__ = ["normal_points"]
+__all__ = ["noise_nodes", "normal_points"]
 
 SMALLEST = 2.0**-33
 """A scrambled point may be zero to rounding; the normal quantile must be finite."""
@@ -40,3 +40,19 @@ def normal_points(count: int, dimension: int, seed: int) -> np.ndarray:
     sobol = qmc.Sobol(dimension, bits=32, **{argument: np.random.default_rng(seed)})
     uniform = sobol.random_base2(math.ceil(math.log2(max(count, 2))))[:count]
     return scipy.special.ndtri(np.clip(uniform, SMALLEST, 1 - SMALLEST))
+
+
+def noise_nodes(count: int, dimension: int) -> np.ndarray:
+    """Points of equal weight for means over a standard normal, shape (count, k), float64.
+
+    Every odd moment is zero and the covariance is the identity, as they should be; otherwise the
+    points are :func:`normal_points`, or quantiles in one dimension. ``count`` is even and at least
+    twice the dimension.
+    """
+    if dimension == 1:
+        half = scipy.special.ndtri((np.arange(count // 2) + 0.5) / count)[:, None]
+    else:
+        half = normal_points(count // 2, dimension, seed=0)
+    points = np.concatenate([half, -half])
+    root = np.linalg.cholesky(points.T @ points / len(points))
+    return np.linalg.solve(root, points.T).T

@@ -7,25 +7,33 @@ fit of the same shape.
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import os
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 from jax.typing import ArrayLike
 from tqdm.auto import tqdm
 
 from bmsvm._validation import check_choice, check_count
 from bmsvm.inference.blocks import Block
+from bmsvm.inference.finite import check_finite
 from bmsvm.inference.gibbs import BMSVMGibbs, BMSVMState, sweep
+from bmsvm.inference.sharding import place, to_host
 from bmsvm.models.problem import Problem
 
-__all__ = ["COLLECTED", "Run", "run_chains", "values_of"]
+if TYPE_CHECKING:
+    from bmsvm.persistence.store import ChainStore
+
+__all__ = ["COLLECTED", "Run", "for_pickling", "run_chains", "unpickled", "values_of"]
 
 PIECE = 50
 """Draws between two looks at the progress bar; what an interruption can lose."""
@@ -52,6 +60,20 @@ FIELDS = (
 
 def _is_key(leaf: Any) -> bool:
     return jnp.issubdtype(getattr(leaf, "dtype", float), jax.dtypes.prng_key)
+
+
+def for_pickling(tree: Any) -> Any:
+    """Return a pytree of arrays whose types do not depend on how JAX is set when it is unpickled.
+
+    :func:`unpickled` undoes it.
+    """
+    return jax.tree.map(_on_host, tree)
+
+
+def unpickled(tree: Any) -> Any:
+    """Undo :func:`for_pickling`."""
+    with jax.enable_x64(True):
+        return jax.tree.map(lambda leaf: leaf if _is_key(leaf) else jnp.asarray(leaf), tree)
 
 
 def _on_host(leaf: jax.Array) -> Any:
@@ -97,7 +119,8 @@ class Run:
     """Draws of some chains, and all that is needed to make more of them.
 
     samples
-        Draws of each site, shape (chain, draw, ...).
+        Draws of each site, shape (chain, draw, ...); read from the store, if there is one, each
+        time they are asked for.
     state
         Where the chains stand.
     sampler
@@ -108,51 +131,78 @@ class Run:
         Whether fewer draws were made than asked for.
     seconds
         Time it took, warm-up and compiling included.
+    store
+        Where draws go to as they are made; None where they stay in memory.
+    mesh
+        The devices over which rows and chains are spread; None where they are not.
     """
 
-    samples: dict[str, np.ndarray]
+    samples: Mapping[str, np.ndarray]
     state: BMSVMState
     sampler: BMSVMGibbs
     thinning: int
     interrupted: bool = False
     seconds: float = 0.0
+    store: ChainStore | None = None
+    mesh: Mesh | None = None
 
     @property
     def num_samples(self) -> int:
         """Draws made by each chain."""
-        return next(iter(self.samples.values())).shape[1]
+        stored = getattr(self.samples, "num_samples", None)
+        return next(iter(self.samples.values())).shape[1] if stored is None else stored
+
+    def loaded(self) -> Run:
+        """Return the run with all its draws in memory; :meth:`more` still goes on in the store."""
+        return replace(self, samples=dict(self.samples))
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "state": jax.tree.map(_on_host, self.state)}
+        state = for_pickling(self.state)
+        return {
+            **self.__dict__,
+            "samples": dict(self.samples),
+            "state": state,
+            "store": None,
+            "mesh": None,
+        }
 
     def __setstate__(self, fields: dict[str, Any]) -> None:
-        with jax.enable_x64(True):
-            state = jax.tree.map(
-                lambda leaf: leaf if _is_key(leaf) else jnp.asarray(leaf), fields["state"]
-            )
-        self.__dict__.update({**fields, "state": state})
+        self.__dict__.update({**fields, "state": unpickled(fields["state"])})
 
     def more(self, num_samples: int, *, progress_bar: bool = True) -> Run:
-        """Continue where the chains stopped: the same draws as having run longer."""
+        """Continue where the chains stopped: the same draws as having run longer.
+
+        Chains with a store go on in it.
+        """
         check_count("num_samples", num_samples)
-        began = time.perf_counter()
-        state, pieces, interrupted = _draw(
-            self.sampler,
-            self.state,
-            num_samples,
-            self.thinning,
-            tuple(self.samples),
-            "sample" if progress_bar else None,
-        )
+        began, store = time.perf_counter(), self.store
+        with contextlib.nullcontext() if store is None else store.opened():
+            state, total = self.state, num_samples
+            if store is not None:
+                state, total = store.last(state), self.num_samples + num_samples
+                if store.progress.draws != self.num_samples:
+                    raise ValueError(
+                        f"these chains have {self.num_samples} draws, and their store has gone on "
+                        f"to {store.progress.draws}: call run_chains again with the same store"
+                    )
+            state, pieces, interrupted = _draw(
+                self.sampler,
+                state,
+                total,
+                self.thinning,
+                tuple(self.samples),
+                "sample" if progress_bar else None,
+                store=store,
+                mesh=self.mesh,
+            )
+            if interrupted and store is not None:
+                state, interrupted = store.last(state), store.progress.draws < total
+        samples = _join([self.samples, *pieces]) if store is None else store.draws()
+        seconds = self.seconds + time.perf_counter() - began
+        more = replace(self, samples=samples, state=state, interrupted=interrupted, seconds=seconds)
         if interrupted:
-            _warn_of_interruption(pieces, num_samples)
-        return replace(
-            self,
-            samples=_join([self.samples, *pieces]),
-            state=state,
-            interrupted=interrupted,
-            seconds=self.seconds + time.perf_counter() - began,
-        )
+            _warn_of_interruption(more.num_samples - self.num_samples, num_samples)
+        return more
 
 
 def run_chains(
@@ -168,12 +218,17 @@ def run_chains(
     collect: Sequence[str] | None = None,
     init_params: dict[str, ArrayLike] | None = None,
     tuned: BMSVMState | None = None,
+    store: str | os.PathLike[str] | None = None,
+    mesh: Mesh | None = None,
     progress_bar: bool = True,
 ) -> Run:
     """Run vectorised chains.
 
     An interruption (Ctrl-C) after the first draws returns those that are finished, with a warning;
-    :meth:`Run.more` makes the rest.
+    :meth:`Run.more` makes the rest. With a store nothing that is complete is ever lost, however
+    the process ends: the same call goes on, and makes the same draws as if it had never stopped.
+    Chains that leave the finite numbers stop with a :class:`bmsvm.inference.finite.NonFiniteError`
+    that names the sweep, the block and the parameter.
 
     Parameters
     ----------
@@ -202,6 +257,14 @@ def run_chains(
     tuned
         Chains of the same shape, such as those of :func:`bmsvm.maximize_evidence`, to go on from.
         They tune themselves no more, and warm-up is only dropped.
+    store
+        A directory to which draws are written as they are made, every 50, together with where the
+        chains stand; memory then does not grow with the chains. Needs ``bmsvm[store]``. Where it
+        holds a run of the same data, key and settings already, that run goes on up to
+        ``num_samples``, or is returned if it has as many or more; another run is refused.
+    mesh
+        Devices over which rows and chains are spread, from
+        :func:`bmsvm.inference.sharding.make_mesh`. The draws are the same, up to rounding.
     progress_bar
         Whether to show progress.
     """
@@ -224,19 +287,68 @@ def run_chains(
         state = sampler.init(keys, num_warmup, init_params, (problem,), {})
     else:
         state = _begin(tuned._replace(problem=problem), num_warmup)
-    state, _, interrupted = _draw(
-        sampler, state, num_warmup, 1, collect, "warm-up" if progress_bar else None, keep=False
-    )
-    if not interrupted:
-        state = state if tuned is None else _begin(state, num_warmup)
-        label = "sample" if progress_bar else None
-        state, pieces, interrupted = _draw(sampler, state, num_samples, thinning, collect, label)
-        if pieces:
-            if interrupted:
-                _warn_of_interruption(pieces, num_samples)
-            seconds = time.perf_counter() - began
-            return Run(_join(pieces), state, sampler, thinning, interrupted, seconds)
-    raise KeyboardInterrupt("interrupted before the first draws were finished")
+    kept, earlier = None, 0.0
+    with contextlib.ExitStack() as stack:
+        if store is not None:
+            kept = _store_of(store, sampler, state, num_warmup, thinning, collect)
+            stack.enter_context(kept.opened())
+            state = kept.begin(state)
+            earlier = kept.progress.seconds
+        state, _, interrupted = _draw(
+            sampler,
+            state,
+            num_warmup,
+            1,
+            collect,
+            "warm-up" if progress_bar else None,
+            keep=False,
+            store=kept,
+            mesh=mesh,
+        )
+        pieces: list[dict[str, np.ndarray]] = []
+        if not interrupted:
+            fresh = tuned is not None and (kept is None or kept.progress.draws == 0)
+            state = _begin(state, num_warmup) if fresh else state
+            label = "sample" if progress_bar else None
+            state, pieces, interrupted = _draw(
+                sampler, state, num_samples, thinning, collect, label, store=kept, mesh=mesh
+            )
+        if kept is not None and interrupted:
+            state, interrupted = kept.last(state), kept.progress.draws < num_samples
+    if not pieces and (kept is None or kept.progress.draws == 0):
+        raise KeyboardInterrupt("interrupted before the first draws were finished")
+    samples = _join(pieces) if kept is None else kept.draws()
+    seconds = earlier + time.perf_counter() - began
+    run = Run(samples, state, sampler, thinning, interrupted, seconds, kept, mesh)
+    if interrupted:
+        _warn_of_interruption(run.num_samples, num_samples)
+    return run
+
+
+def _store_of(
+    path: str | os.PathLike[str],
+    sampler: BMSVMGibbs,
+    start: BMSVMState,
+    num_warmup: int,
+    thinning: int,
+    collect: tuple[str, ...],
+) -> ChainStore:
+    """Return the store of a run, which knows by what its draws are determined."""
+    from bmsvm.persistence.store import ChainStore, digest_of_arrays  # which use this module
+
+    problem = start.problem
+    fingerprint = {
+        "num_chains": int(start.accept_prob.shape[0]),
+        "num_warmup": int(num_warmup),
+        "thinning": int(thinning),
+        "collect": list(collect),
+        "coupling": problem.coupling,
+        "likelihood": problem.likelihood,
+        "blocks": [block.name for block in sampler.blocks],
+        "data": digest_of_arrays(problem),
+        "start": digest_of_arrays(start._replace(problem=None)),  # type: ignore[arg-type]
+    }
+    return ChainStore(path, fingerprint, collect)
 
 
 def _begin(state: BMSVMState, num_warmup: int) -> BMSVMState:
@@ -245,8 +357,7 @@ def _begin(state: BMSVMState, num_warmup: int) -> BMSVMState:
     return state._replace(i=count, n_warmup=count)
 
 
-def _warn_of_interruption(pieces: list[dict[str, np.ndarray]], total: int) -> None:
-    done = sum(next(iter(piece.values())).shape[1] for piece in pieces)
+def _warn_of_interruption(done: int, total: int) -> None:
     warnings.warn(
         f"interrupted: {done} of {total} draws were made; call more() on what is returned for "
         "the rest",
@@ -254,7 +365,7 @@ def _warn_of_interruption(pieces: list[dict[str, np.ndarray]], total: int) -> No
     )
 
 
-def _join(pieces: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+def _join(pieces: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
     return {name: np.concatenate([p[name] for p in pieces], axis=1) for name in pieces[0]}
 
 
@@ -267,23 +378,39 @@ def _draw(
     label: str | None,
     *,
     keep: bool = True,
+    store: ChainStore | None = None,
+    mesh: Mesh | None = None,
 ) -> tuple[BMSVMState, list[dict[str, np.ndarray]], bool]:
-    """Advance piece by piece; on interruption return what is finished."""
+    """Advance piece by piece; on interruption return what is finished.
+
+    With a store the pieces go there, those that it has of ``total`` are not made again, and an
+    interruption may leave it one piece ahead of what is returned.
+    """
     pieces: list[dict[str, np.ndarray]] = []
     finished = 0
+    if store is not None:
+        finished = store.progress.draws if keep else store.progress.warmup
     program = functools.partial(_advance, blocks=sampler.blocks, collect=collect)
+    if mesh is not None:
+        state = place(state, mesh)
     try:
-        with tqdm(total=total, desc=label, disable=label is None) as bar:
+        with tqdm(total=total, initial=finished, desc=label, disable=label is None) as bar:
             while finished < total:
                 count = min(PIECE, total - finished)
                 ahead, drawn = program(state, jnp.asarray(count), jnp.asarray(thinning))
+                if mesh is not None:  # the compiler may have left something elsewhere
+                    ahead = place(ahead, mesh)
                 jax.block_until_ready(ahead.i)
+                check_finite(state, ahead, sampler.blocks, count * thinning)
                 piece = {
-                    name: np.swapaxes(np.asarray(drawn[name])[:count], 0, 1)
+                    name: np.swapaxes(to_host(drawn[name])[:count], 0, 1)
                     for name in (collect if keep else ())
                 }
+                if store is not None:
+                    store.commit(ahead, 0 if keep else count, piece)
                 # All at once: an interruption must not come between a piece and its state.
-                state, pieces, finished = ahead, [*pieces, piece], finished + count
+                kept = [*pieces, piece] if store is None else pieces
+                state, pieces, finished = ahead, kept, finished + count
                 if label is not None:
                     bar.set_postfix_str(sampler.get_diagnostics_str(state), refresh=False)
                 bar.update(count)

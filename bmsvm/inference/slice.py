@@ -34,7 +34,7 @@ def slice_step(
     Returns
     -------
     jax.Array
-        The next value; it leaves the density invariant.
+        The next value; it leaves the density invariant. Not a number where ``x`` is not finite.
     """
 
     def height(value: jax.Array) -> jax.Array:
@@ -64,7 +64,8 @@ def slice_step(
 
     def rejected(carry):
         *_, proposal, proposed_height = carry
-        return (proposed_height <= level) & (proposal != x)
+        # Not a number is not equal to itself, and would be looked for without end.
+        return (proposed_height <= level) & (proposal != x) & jnp.isfinite(x)
 
     def shrink(carry):
         key, left, right, proposal, _ = carry
@@ -79,4 +80,4 @@ def slice_step(
     key_shrink, subkey = jax.random.split(key_shrink)
     first = jax.random.uniform(subkey, dtype=dtype, minval=left, maxval=right)
     carry = (key_shrink, left, right, first, height(first))
-    return jax.lax.while_loop(rejected, shrink, carry)[3]
+    return jnp.where(jnp.isfinite(x), jax.lax.while_loop(rejected, shrink, carry)[3], jnp.nan)

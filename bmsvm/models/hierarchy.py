@@ -47,7 +47,8 @@ class Position(NamedTuple):
     """A point of the parameter space.
 
     columns
-        T, shape (n, k); zero where a column does not observe the row.
+        T, shape (n, k); zero where a column does not observe the row. None where a sampler
+        integrates the scores out.
     intercept
         b, shape (k,).
     weights

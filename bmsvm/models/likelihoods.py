@@ -22,6 +22,7 @@ __all__ = [
     "class_probabilities",
     "exclusion_probabilities",
     "hinge",
+    "log_likelihoods_of_several",
     "log_mean_likelihood",
     "margin_offset",
     "normalized",
@@ -111,6 +112,18 @@ def weigh(log_likelihoods: jax.Array, weights: jax.Array | None) -> jax.Array:
     return jnp.where(weights > 0, weights * log_likelihoods, 0.0)
 
 
+def log_likelihoods_of_several(
+    scores: jax.Array, labels: jax.Array, likelihood: str, weights: jax.Array | None = None
+) -> jax.Array:
+    """Log p(y | z) at several scores of each row, times the weight of the row: shape (n, J).
+
+    Arguments as in :func:`log_mean_likelihood`.
+    """
+    n, points, c = scores.shape
+    each = LIKELIHOODS[likelihood](scores.reshape(-1, c), jnp.repeat(labels, points))
+    return weigh(each.reshape(n, points), None if weights is None else weights[:, None])
+
+
 def log_mean_likelihood(
     scores: jax.Array, labels: jax.Array, likelihood: str, weights: jax.Array | None = None
 ) -> jax.Array:
@@ -125,10 +138,8 @@ def log_mean_likelihood(
     likelihood
         Name of the likelihood.
     """
-    n, points, c = scores.shape
-    each = LIKELIHOODS[likelihood](scores.reshape(-1, c), jnp.repeat(labels, points))
-    logs = weigh(each.reshape(n, points), None if weights is None else weights[:, None])
-    return jax.nn.logsumexp(logs, axis=1) - jnp.log(points)
+    logs = log_likelihoods_of_several(scores, labels, likelihood, weights)
+    return jax.nn.logsumexp(logs, axis=1) - jnp.log(scores.shape[1])
 
 
 def probabilities_by_class(scores: Sequence[jax.Array], likelihood: str) -> list[jax.Array]:

@@ -19,6 +19,7 @@ from bmsvm._validation import (
     check_row_weights,
     check_rows_and_labels,
 )
+from bmsvm.features import FeatureMap, LowRank, build_features, low_rank_factor
 from bmsvm.kernels import Factor, KernelFn
 from bmsvm.models.couplings import COUPLINGS, n_columns
 from bmsvm.models.hyperparameters import PAPER, Hyperparameters
@@ -44,6 +45,7 @@ from bmsvm.models.kernel_parameters import (
     stacked_grid,
 )
 from bmsvm.models.likelihoods import LIKELIHOODS
+from bmsvm.models.reference import Reference
 
 __all__ = ["Problem", "prepare"]
 
@@ -73,6 +75,12 @@ class Problem:
     """Where theta is sampled off a grid; as above."""
     row_weights: jax.Array | None = None
     """Weight of each row's log likelihood, shape (n,); None where all are one."""
+    features: FeatureMap | None = None
+    """Where ``factor`` is an approximation of low rank: what it was made with."""
+    remainder: jax.Array | None = None
+    """``k(x, x) - |Phi(x)|^2`` of each row, shape (n,), of such a factor; None where it is zero."""
+    reference: Reference | None = None
+    """A normal distribution near the posterior, which some moves go by; no part of the model."""
 
     @property
     def samples_kernel(self) -> bool:
@@ -160,6 +168,23 @@ def with_spare_rows(factor: Factor, count: int) -> Factor:
     return Factor(cast(jax.Array, wider), cast(jax.Array, np.pad(eigenvalues, (0, count))))
 
 
+def some_rows(problem: Problem, count: int) -> Problem:
+    """Problem with at most so many of its rows, evenly spaced, theta fixed; its basis is cut."""
+    n = problem.n_rows
+    which = np.unique(np.linspace(0, n - 1, min(n, count)).astype(int))
+
+    def of(part):
+        return None if part is None else part[which]
+
+    return replace(
+        problem,
+        labels=problem.labels[which],
+        factor=problem.factor._replace(basis=problem.factor.basis[which]),
+        row_weights=of(problem.row_weights),
+        remainder=of(problem.remainder),
+    )
+
+
 FOR_SAMPLING = {"lengthscale_bounds": BOUNDS, "lengthscale_grid": None, "per_feature": False}
 """Settings of a sampled lengthscale, with their defaults."""
 
@@ -223,6 +248,7 @@ def prepare(
     hyperparameters: Hyperparameters = PAPER,
     row_weights: ArrayLike | None = None,
     spare_rows: int = 0,
+    features: LowRank | None = None,
 ) -> Problem:
     """Check the data, encode the labels and factor the Gram matrix, before anything is compiled.
 
@@ -269,6 +295,9 @@ def prepare(
     spare_rows
         Rows of weight 0, and of kernel values 0 with all others, to add at the end. They change
         nothing but the number of rows: data of different sizes then share one program.
+    features
+        How to approximate the Gram matrix by one of low rank, which is then never formed; None:
+        it is factored as it is. With a fixed lengthscale and ``coupling="sum_to_zero"``.
 
     Returns
     -------
@@ -306,6 +335,9 @@ def prepare(
     if spare_rows:
         weights = np.append(np.ones(len(rows)) if weights is None else weights, [0.0] * spare_rows)
         labels = np.append(labels, [0] * spare_rows)
+
+    if features is not None:
+        _check_low_rank(features, lengthscale, kernel_prior, coupling)
 
     def factored(kernel, theta: Any = 1.0, complete: bool = True):
         gram = kernels.gram_of(kernel, rows, theta)
@@ -352,8 +384,12 @@ def prepare(
         factor, masked = each[start]
     elif family is not None:
         factor, masked = factored(family.build(constrained(family.start, family)))
-    else:
+    elif features is None:
         factor, masked = factored(kernel, lengthscale, complete=False)
+    made = remainder = None
+    if features is not None:
+        made, factor, remainder = _low_rank(features, rows, kernel, lengthscale, len(labels))
+        masked = None
     return Problem(
         labels=jnp.asarray(labels, jnp.int32),
         factor=jax.tree.map(jnp.asarray, factor),
@@ -365,4 +401,41 @@ def prepare(
         grid=grid,
         family=family,
         row_weights=None if weights is None else jnp.asarray(weights),
+        features=jax.tree.map(jnp.asarray, made),
+        remainder=None if remainder is None else jnp.asarray(remainder),
     )
+
+
+def _check_low_rank(features: Any, lengthscale: Any, kernel_prior: Any, coupling: str) -> None:
+    """Raise ``ValueError`` where the model and an approximation of low rank do not go together."""
+    if not isinstance(features, LowRank):
+        raise ValueError(f"features must be a bmsvm.LowRank, or None; got {features!r}")
+    features.validate()
+    if isinstance(lengthscale, str) or kernel_prior is not None:
+        raise ValueError(
+            f"features={features.kind!r} needs parameters of the kernel that are fixed: pass "
+            'lengthscale as a number, or features="exact" to sample them'
+        )
+    if coupling == "independent":
+        raise ValueError(
+            f'features={features.kind!r} needs coupling="sum_to_zero", in which all columns share '
+            f"one basis; got {coupling!r}"
+        )
+
+
+def _low_rank(
+    how: LowRank, rows: np.ndarray, kernel: Any, lengthscale: Any, n_rows: int
+) -> tuple[FeatureMap, Factor, np.ndarray | None]:
+    """Features of rows, the factor and remainder they make, zeros following up to ``n_rows``."""
+    made = build_features(rows, kernel, how, lengthscale)
+    dtype = jnp.result_type(float) if how.dtype is None else np.dtype(how.dtype)
+    whole = how.kind == "fourier"
+    factor, remainder = low_rank_factor(
+        made,
+        rows,
+        None if whole else kernels.kernel_at(kernel, lengthscale),
+        constant=isinstance(kernel, str) and kernel in kernels.STATIONARY,
+        n_rows=n_rows,
+        dtype=dtype,
+    )
+    return made, factor, None if whole else remainder

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-__all__ = ["replacing"]
+__all__ = ["replacing", "sync_directory", "sync_file"]
 
 
 @contextlib.contextmanager
@@ -40,14 +40,19 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
             reason = f"{error.strerror or error}; nothing was saved, {kept}"
             raise OSError(error.errno, reason, os.fspath(path)) from error
         raise
-    _sync_directory(target.parent)
+    sync_directory(target.parent)
 
 
-def _sync_directory(directory: Path) -> None:
+def sync_file(path: Path, flags: int = os.O_RDWR) -> None:
+    """Bring what was written to a file to the disk."""
+    descriptor = os.open(path, flags)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync_directory(directory: Path) -> None:
     """Bring a renaming to the disk, where the system can."""
     with contextlib.suppress(OSError):
-        descriptor = os.open(directory, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        sync_file(directory, os.O_RDONLY)

@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from bmsvm.features import KINDS, FeatureMap
 from bmsvm.inference.calibration import Calibration
 from bmsvm.inference.cross_validation import CrossValidation
 from bmsvm.inference.evidence import EvidenceMaximum
@@ -18,6 +19,7 @@ from bmsvm.models.hyperparameters import Hyperparameters
 from bmsvm.models.kernel_parameters import Design, KernelGrid
 from bmsvm.models.likelihoods import LIKELIHOODS
 from bmsvm.models.problem import Problem
+from bmsvm.models.reference import Reference
 from bmsvm.persistence.errors import ModelFileError
 
 __all__ = ["check_fitted", "check_problem", "check_samples", "check_selection", "state_like"]
@@ -56,6 +58,7 @@ def check_problem(problem: Any, sampler: BMSVMGibbs) -> None:
     for value in jax.tree.leaves(problem.hyper):
         _require_array(value, (), "float64", "the hyperparameters")
     _require(problem.family is None, "parameters of the kernel")
+    _check_low_rank(problem, sampler)
     _check_factors(problem.factor, problem.masked, problem, ())
     if problem.grid is not None:
         _require(isinstance(problem.grid, KernelGrid), "the grid of lengthscales")
@@ -70,12 +73,43 @@ def check_problem(problem: Any, sampler: BMSVMGibbs) -> None:
         _check_factors(problem.grid.factors, problem.grid.masked, problem, size)
 
 
+def _check_low_rank(problem: Problem, sampler: BMSVMGibbs) -> None:
+    """Require features, remainder and reference of shapes that the factor gives."""
+    n, r, k = problem.labels.shape[0], problem.factor.eigenvalues.shape[-1], problem.n_columns
+    low, left, near = problem.features, problem.remainder, problem.reference
+    _require((low is None) == (sampler._settings["features"] is None), "the features")
+    _require((near is not None) == (sampler._preset == "large"), "the reference")
+    if low is not None:
+        _require(isinstance(low, FeatureMap) and low.kind in KINDS, "the features")
+        points, rotation = low.points, low.rotation
+        _require(points.ndim == 2 and rotation.ndim == 2, "the features")
+        raw = len(points) * (2 if low.kind == "fourier" else 1)
+        _require_array(points, points.shape, "float64", "the points of the features")
+        _require_array(rotation, (raw, r), "float64", "the rotation of the features")
+        _require_array(low.error, (), "float64", "the error of the features")
+    _require((left is not None) == (low is not None and low.kind == "nystrom"), "the remainder")
+    if left is not None:
+        _require_array(left, (n,), problem.factor.basis.dtype.name, "the remainder")
+        _require(bool(np.all(np.asarray(left) >= 0)), "the remainder")
+    if near is not None:
+        _require(isinstance(near, Reference), "the reference")
+        size = near.rotation.shape[0]
+        _require(size in (r + 1, k * (r + 1)), "the reference")
+        shapes: dict[str, tuple[int, ...]] = dict.fromkeys(("logs", "scales"), (2,))
+        shapes.update(dict.fromkeys(("curvature", "mode", "slope"), (k, r + 1)))
+        shapes.update(dict.fromkeys(("growth", "intercept_scale"), ()))
+        shapes.update(rotation=(size, size), nodes=(near.nodes.shape[0], k))
+        for name, shape in shapes.items():
+            _require_array(getattr(near, name), shape, "float64", f"the reference's {name}")
+
+
 def _check_factors(factor: Any, masked: Any, problem: Problem, lead: tuple[int, ...]) -> None:
     n, c = problem.labels.shape[0], problem.n_classes
     _require(isinstance(factor, Factor), "the factors")
     r = factor.eigenvalues.shape[-1]
     _require_array(factor.eigenvalues, (*lead, r), "float64", "the eigenvalues")
-    _require_array(factor.basis, (*lead, n, r), "float64", "the basis")
+    light = problem.features is not None and factor.basis.dtype == "float32"
+    _require_array(factor.basis, (*lead, n, r), "float32" if light else "float64", "the basis")
     _require((masked is not None) == (problem.coupling == "independent"), "the designs")
     if masked is not None:
         _require(isinstance(masked, Design), "the designs")
@@ -102,6 +136,8 @@ def check_samples(run: Run) -> None:
     """Require draws of the shapes that the chains give."""
     _require(isinstance(run.samples, dict), "the draws")
     wanted = set(PREDICTIVE)
+    if run.state.problem.reference is not None:
+        wanted.discard("scores")
     if run.state.problem.grid is not None:
         wanted.add("lengthscale")
     _require(wanted <= set(run.samples), "the draws")

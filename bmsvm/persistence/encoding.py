@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from bmsvm.estimators.convergence import Diagnosis
+from bmsvm.features import FeatureMap, LowRank
 from bmsvm.inference.calibration import Calibration
 from bmsvm.inference.cross_validation import CrossValidation
 from bmsvm.inference.evidence import EvidenceMaximum
@@ -24,6 +25,7 @@ from bmsvm.kernels import Factor
 from bmsvm.models.hyperparameters import Hyperparameters
 from bmsvm.models.kernel_parameters import Design, KernelGrid
 from bmsvm.models.problem import Problem
+from bmsvm.models.reference import Reference
 from bmsvm.persistence.errors import ModelFileError
 
 __all__ = ["STORAGE", "Decoder", "Encoder"]
@@ -37,9 +39,12 @@ STRUCTURES: dict[str, type] = {
         Diagnosis,
         EvidenceMaximum,
         Factor,
+        FeatureMap,
         Hyperparameters,
         KernelGrid,
+        LowRank,
         Problem,
+        Reference,
     )
 }
 """Classes that may be saved: frozen data, made of their fields."""

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-import math
 import os
-import stat
-from collections.abc import Callable
-from typing import Any, BinaryIO
+from typing import Any
 
-import jax
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-import bmsvm
 from bmsvm.estimators.classifier import BMSVMClassifier
 from bmsvm.inference.gibbs import BMSVMGibbs, BMSVMState
 from bmsvm.inference.run import Run
 from bmsvm.models.problem import Problem
-from bmsvm.persistence.atomic import replacing
+from bmsvm.persistence.chain_state import decode_state, encode_state
 from bmsvm.persistence.checks import (
     check_fitted,
     check_problem,
@@ -27,18 +20,23 @@ from bmsvm.persistence.checks import (
     check_selection,
     state_like,
 )
-from bmsvm.persistence.encoding import STORAGE, Decoder, Encoder
+from bmsvm.persistence.document import (
+    Kind,
+    attributes_of,
+    read_document,
+    variables_of,
+    write_document,
+)
+from bmsvm.persistence.encoding import Decoder, Encoder
 from bmsvm.persistence.errors import ModelFileError
-from bmsvm.persistence.netcdf3 import Header, Variable, read_header, write
+from bmsvm.persistence.netcdf3 import Variable
 
 __all__ = ["FORMAT_VERSION", "load", "save"]
 
-TITLE = "bmsvm model"
 FORMAT_VERSION = 1
 """Rises when files change so that an older bmsvm would not understand them."""
 
-DIGEST_SIZE = 64
-CHUNK = 2**20
+KIND = Kind("bmsvm model", "a bmsvm model", FORMAT_VERSION)
 
 ESTIMATORS = {estimator.__name__: estimator for estimator in (BMSVMClassifier,)}
 
@@ -48,6 +46,7 @@ FITTED = (
     "classes_",
     "diagnostics_",
     "feature_names_in_",
+    "features_",
     "input_mean_",
     "input_scale_",
     "kernel_",
@@ -58,32 +57,6 @@ FITTED = (
     "training_rows_",
 )
 """What ``fit`` learns, apart from the chains."""
-
-DIMENSIONS: dict[str, tuple[str, ...]] = {
-    "draws_accept_prob": ("chain", "draw"),
-    "draws_intercept": ("chain", "draw", "class"),
-    "draws_lengthscale": ("chain", "draw"),
-    "draws_lengthscale_accept_prob": ("chain", "draw"),
-    "draws_noise_variance": ("chain", "draw"),
-    "draws_num_steps": ("chain", "draw"),
-    "draws_precision": ("chain", "draw"),
-    "draws_scores": ("chain", "draw", "row", "class"),
-    "draws_step_size": ("chain", "draw"),
-    "draws_weights": ("chain", "draw", "basis", "column"),
-    "input_mean": ("feature",),
-    "input_scale": ("feature",),
-    "problem_factor_basis": ("row", "basis"),
-    "problem_factor_eigenvalues": ("basis",),
-    "problem_grid_factors_basis": ("lengthscale", "row", "basis"),
-    "problem_grid_factors_eigenvalues": ("lengthscale", "basis"),
-    "problem_grid_log_prior": ("lengthscale",),
-    "problem_grid_values": ("lengthscale",),
-    "problem_labels": ("row",),
-    "problem_row_weights": ("row",),
-    "training_rows": ("training_row", "feature"),
-}
-"""Names of the axes of some variables, for whoever looks into a file."""
-
 
 # Saving --------------------------------------------------------------------------------------
 
@@ -102,15 +75,7 @@ def save(model: BMSVMClassifier, path: str | os.PathLike[str]) -> None:
         Where to write, ``model.nc`` say.
     """
     check_is_fitted(model, "run_")
-    attributes, variables = _contents(model)
-    with replacing(path) as file:
-        write(file, attributes, variables)
-        size = file.tell()
-        file.seek(0)
-        header = read_header(file, size)
-        digest = _digest(file, header)
-        file.seek(header.attributes["sha256"].begin)
-        file.write(digest.encode())
+    write_document(path, *_contents(model))
 
 
 def _contents(model: BMSVMClassifier) -> tuple[dict[str, str | int], dict[str, Variable]]:
@@ -147,10 +112,7 @@ def _contents(model: BMSVMClassifier) -> tuple[dict[str, str | int], dict[str, V
                 name: encoder.encode(value, f"draws_{name}") for name, value in run.samples.items()
             },
             "problem": encoder.encode(run.state.problem, "problem"),
-            "state": {
-                name: encoder.encode(leaf, f"state{name}")
-                for name, leaf in _named_leaves(run.state).items()
-            },
+            "state": encode_state(run.state, encoder),
             "sampler": {
                 name: encoder.encode(value, f"sampler_{name}")
                 for name, value in {**run.sampler._settings, "preset": run.sampler._preset}.items()
@@ -161,67 +123,7 @@ def _contents(model: BMSVMClassifier) -> tuple[dict[str, str | int], dict[str, V
             "seconds": float(run.seconds),
         },
     }
-    attributes: dict[str, str | int] = {
-        "title": TITLE,
-        "format_version": FORMAT_VERSION,
-        "bmsvm_version": bmsvm.__version__,
-        "sha256": "0" * DIGEST_SIZE,
-        "settings": json.dumps(document, allow_nan=False),
-    }
-    return attributes, _variables(encoder.arrays)
-
-
-def _named_leaves(state: BMSVMState) -> dict[str, Any]:
-    """Leaves of the state by their path, the problem left out."""
-    leaves, _ = jax.tree_util.tree_flatten_with_path(_without_problem(state))
-    return {jax.tree_util.keystr(path): leaf for path, leaf in leaves}
-
-
-def _without_problem(state: BMSVMState) -> BMSVMState:
-    return state._replace(problem=None)  # type: ignore[arg-type]
-
-
-def _variables(arrays: dict[str, np.ndarray]) -> dict[str, Variable]:
-    variables: dict[str, Variable] = {}
-    lengths: dict[str, int] = {}
-    for name, values in arrays.items():
-        stored = _as_stored(values)
-        dimensions = DIMENSIONS.get(name, ())
-        known = len(dimensions) == stored.ndim and all(
-            lengths.get(dimension, length) == length
-            for dimension, length in zip(dimensions, stored.shape, strict=True)
-        )
-        if not known:
-            dimensions = tuple(f"axis{i}_{length}" for i, length in enumerate(stored.shape))
-        lengths.update(zip(dimensions, stored.shape, strict=True))
-        variables[name] = Variable(dimensions, stored)
-    return variables
-
-
-def _as_stored(values: np.ndarray) -> np.ndarray:
-    """Show an array as one of a type that the file has, of the same bytes in the file's order.
-
-    An integer of 64 bits becomes two of 32 bits, along a last axis.
-    """
-    kind = np.dtype(STORAGE[values.dtype.name])
-    flat = np.ascontiguousarray(values).reshape(-1)
-    if kind.itemsize == flat.itemsize:
-        return flat.view(kind).reshape(values.shape)
-    halves = flat.astype(flat.dtype.newbyteorder(">")).view(kind.newbyteorder(">"))
-    return halves.reshape(*values.shape, -1)
-
-
-def _digest(file: BinaryIO, header: Header) -> str:
-    """SHA-256 of a file, the digest in it taken to be zeros."""
-    begin = header.attributes["sha256"].begin
-    digest = hashlib.sha256()
-    file.seek(0)
-    digest.update(file.read(begin))
-    file.seek(begin + DIGEST_SIZE)
-    digest.update(b"0" * DIGEST_SIZE)
-    while part := file.read(CHUNK):
-        digest.update(part)
-    return digest.hexdigest()
+    return attributes_of(KIND, document), variables_of(encoder.arrays)
 
 
 # Loading -------------------------------------------------------------------------------------
@@ -244,63 +146,7 @@ def load(path: str | os.PathLike[str]) -> BMSVMClassifier:
     OSError
         If there is no such file, or it cannot be read.
     """
-    if not stat.S_ISREG(os.stat(path).st_mode):
-        raise ModelFileError(f"cannot load {os.fspath(path)!r}: it is not a file")
-    try:
-        with open(path, "rb") as file:
-            return _read(file, os.fstat(file.fileno()).st_size)
-    except OSError:
-        raise
-    except ModelFileError as error:
-        raise ModelFileError(f"cannot load {os.fspath(path)!r}: {error}") from None
-    except Exception as error:  # what a stranger's file can bring about has no list
-        raise ModelFileError(
-            f"cannot load {os.fspath(path)!r}: its content makes no sense "
-            f"({type(error).__name__}: {error})"
-        ) from error
-
-
-def _read(file: BinaryIO, size: int) -> BMSVMClassifier:
-    header = read_header(file, size)
-    _check_header(header)
-    if _digest(file, header) != header.attributes["sha256"].value:
-        raise ModelFileError("it is damaged: its content does not match its checksum")
-
-    document = json.loads(str(header.attributes["settings"].value))
-    return _model(document, Decoder(_reader(file, header)))
-
-
-def _reader(
-    file: BinaryIO, header: Header
-) -> Callable[[str, np.dtype, tuple[int, ...]], np.ndarray]:
-    """Return a function that reads an array, given its name, type and shape."""
-
-    def read(name: str, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
-        place = header.variables[name]
-        if place.size != math.prod(shape) * dtype.itemsize:
-            raise ModelFileError(f"the array {name} has another size than it should")
-        file.seek(place.begin)
-        raw = np.dtype("i1") if dtype.kind == "b" else dtype.newbyteorder(">")
-        return np.frombuffer(file.read(place.size), raw).reshape(shape).astype(dtype)
-
-    return read
-
-
-def _check_header(header: Header) -> None:
-    values = {name: attribute.value for name, attribute in header.attributes.items()}
-    version = values.get("format_version")
-    if values.get("title") != TITLE or not isinstance(version, int):
-        raise ModelFileError("it is a netCDF file, but not a bmsvm model")
-    if version > FORMAT_VERSION:
-        raise ModelFileError(
-            f"it has format version {version}, written by bmsvm {values.get('bmsvm_version')!s:.40}"
-            f"; bmsvm {bmsvm.__version__} reads up to version {FORMAT_VERSION}: upgrade bmsvm"
-        )
-    texts = [values.get(name) for name in ("sha256", "settings")]
-    if version < 1 or not all(isinstance(text, str) for text in texts):
-        raise ModelFileError("its header is damaged")
-    if len(str(texts[0])) != DIGEST_SIZE:
-        raise ModelFileError("its header is damaged")
+    return read_document(path, KIND, _model)
 
 
 def _model(document: dict[str, Any], decoder: Decoder) -> BMSVMClassifier:
@@ -351,16 +197,9 @@ def _run(document: dict[str, Any], decoder: Decoder) -> Run:
 
 
 def _state(leaves: dict[str, Any], sampler: BMSVMGibbs, problem: Problem) -> BMSVMState:
-    """Put the leaves of a state where the sampler would have them."""
     # Before anything of the size that the problem claims is made: the file is as large, too.
-    if leaves[".position.columns"].shape[1:] != (problem.n_rows, problem.n_columns):
-        raise ModelFileError("its chains do not fit its data: position.columns")
-    template = _without_problem(state_like(sampler, problem, leaves[".rng_key"]))
-    like = _named_leaves(template)
-    if leaves.keys() != like.keys():
-        raise ModelFileError("its chains are of another sampler than this version of bmsvm has")
-    for name, leaf in leaves.items():
-        if (leaf.shape, leaf.dtype) != (like[name].shape, like[name].dtype):
-            raise ModelFileError(f"its chains do not fit its data: {name[1:]}")
-    state = jax.tree.unflatten(jax.tree.structure(template), [leaves[name] for name in like])
-    return state._replace(problem=problem)
+    moved = ".position.columns" if problem.reference is None else ".position.weights"
+    rows = problem.n_rows if problem.reference is None else len(problem.factor.eigenvalues)
+    if leaves[moved].shape[1:] != (rows, problem.n_columns):
+        raise ModelFileError(f"its chains do not fit its data: {moved[1:]}")
+    return decode_state(leaves, state_like(sampler, problem, leaves[".rng_key"]), problem)

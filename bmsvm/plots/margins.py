@@ -89,7 +89,11 @@ def _scores(source: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     if isinstance(source, BMSVMClassifier):
         model = check_model(source)
         n = len(model.training_rows_)  # spare rows may follow
-        means = model.run_.samples["scores"].mean(axis=(0, 1))[:n]
+        draws = model.run_.samples.get("scores")
+        if draws is None:  # integrated out: the functions are what is left of them
+            means = model.class_functions(model._in_units(model.training_rows_))
+        else:
+            means = draws.mean(axis=(0, 1))[:n]
         return means, np.asarray(model.problem_.labels)[:n], model.classes_
     scores = draws_of(source, "scores")
     if not hasattr(source, "groups") and not hasattr(source, "children"):

@@ -70,7 +70,13 @@ def rejection(
     ax = axes_or_new(ax)
     style = class_style(0)
     ax.fill_between(
-        rejected, lower, upper, color=style.colour, alpha=0.25, linewidth=0, label=f"{level:.0%}"
+        rejected,
+        lower,
+        upper,
+        color=style.colour,
+        alpha=0.25,
+        linewidth=0,
+        label=f"{level:.0%} interval",
     )
     ax.plot(rejected, right / left, color=style.colour, label="accuracy")
     promised = np.cumsum(best[order])[left - 1] / left

@@ -124,9 +124,7 @@ def reliability(
         linewidth=0,
         label=f"{level:.0%} interval",
     )
-    ax.plot(
-        table.predicted, table.observed, style.marker + "-", color=style.colour, label="observed"
-    )
+    ax.plot(table.predicted, table.observed, style.marker, color=style.colour, label="observed")
     for (start, end), high, count in zip(table.edges, table.upper, table.rows, strict=True):
         ax.annotate(
             str(count),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,9 @@ WORST_QUANTITIES = 8
 DRAWN_ROWS = 1000
 RESOLUTION = 48
 
+LONGEST_ADVICE = 1000
+"""Letters of the advice, in which names of classes can be long."""
+
 
 def head(title: str, summary: Summary, model: BMSVMClassifier) -> str:
     """Title and verdict."""
@@ -40,7 +44,9 @@ def head(title: str, summary: Summary, model: BMSVMClassifier) -> str:
     remedy = advice(
         model.diagnostics_, num_warmup=summary.num_warmup, num_samples=summary.num_samples
     )
-    said = remedy or _evidence(summary)
+    said = _evidence(summary)
+    if remedy is not None:  # the verdict is not said twice
+        said = "of what is watched, " + remedy.removeprefix("the chains have not converged: ")
     return (
         f"<h1>{escaped(title)}</h1>"
         f'<p class="verdict{" good" if good else ""}"><strong>{mark} '
@@ -50,7 +56,7 @@ def head(title: str, summary: Summary, model: BMSVMClassifier) -> str:
 
 
 def _sentence(text: str) -> str:
-    return f"{escaped(text[:1].upper() + text[1:])}." if text else ""
+    return f"{escaped(text[:1].upper() + text[1:], LONGEST_ADVICE)}." if text else ""
 
 
 def _evidence(summary: Summary) -> str:
@@ -151,7 +157,7 @@ def _acceptance(model: BMSVMClassifier) -> str:
     return ", ".join(said) + "." if said else ""
 
 
-def _mean(samples: dict[str, np.ndarray], name: str) -> str:
+def _mean(samples: Mapping[str, np.ndarray], name: str) -> str:
     return f"{samples[name].mean():.2f}"
 
 
@@ -179,8 +185,8 @@ def learned(model: BMSVMClassifier, training: tuple[np.ndarray, np.ndarray] | No
         drawn.append(
             figure_html(
                 lambda ax: plots.margins(model, ax=ax),
-                alt="Mean functions of the training rows for each class, with the hinge",
-                caption="Mean functions at the training rows. Rows of other classes cost "
+                alt="Mean scores of the training rows for each class, with the hinge",
+                caption="Mean scores of the training rows. Rows of other classes cost "
                 "something right of the hinge.",
             )
         )

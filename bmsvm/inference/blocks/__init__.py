@@ -1,6 +1,7 @@
 """The moves of the sampler, one file each; none knows another."""
 
 from bmsvm.inference.blocks.base import Block, Info, Phase, in_turn, memories, stateless
+from bmsvm.inference.blocks.collapsed import collapsed
 from bmsvm.inference.blocks.hamiltonian import hamiltonian
 from bmsvm.inference.blocks.interweave import interweave
 from bmsvm.inference.blocks.lengthscale import lengthscale
@@ -17,6 +18,7 @@ __all__ = [
     "Block",
     "Info",
     "Phase",
+    "collapsed",
     "collapsed_parameters",
     "conjugate_parameters",
     "conjugate_precision",

@@ -40,11 +40,15 @@ class Block(NamedTuple):
     step
         ``step(key, position, memory, problem, phase) -> (position, memory, info)``: after
         warm-up it leaves the posterior invariant and does not change its memory's tuning.
+    begin
+        ``begin(key, position, problem) -> position``: where a chain begins; None for a block that
+        has no opinion.
     """
 
     name: str
     init: Callable[[Position, Problem], Any]
     step: Callable[[jax.Array, Position, Any, Problem, Phase], tuple[Position, Any, Info]]
+    begin: Callable[[jax.Array, Position, Problem], Position] | None = None
 
 
 def memories(blocks: Sequence[Block], position: Position, problem: Problem) -> tuple[Any, ...]:

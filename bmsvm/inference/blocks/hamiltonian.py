@@ -21,10 +21,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
-from numpyro.infer.hmc_util import dual_averaging, welford_covariance
+from numpyro.infer.hmc_util import welford_covariance
 
 from bmsvm._validation import check_choice
 from bmsvm.inference.blocks.base import Block, Phase
+from bmsvm.inference.step_size import init_step, update_step
 from bmsvm.models.conditionals import weights_given_rest
 from bmsvm.models.hierarchy import Position, log_likelihood, noise_prior, precision_prior
 from bmsvm.models.problem import Problem
@@ -61,21 +62,40 @@ class Memory(NamedTuple):
         State of dual averaging for the log step size.
     moments
         State of Welford's algorithm in the current window.
+    outside_moments
+        The same of ``white.outside``, if there is that, for each column.
     """
 
     scales: Coordinates
     step: Any
     moments: Any
+    outside_moments: Any = None
 
 
-_, _update_step = dual_averaging()
 _init_moments, _update_moments, _final_moments = welford_covariance(diagonal=True)
 
 
-def _init_step(log_step: jax.Array) -> tuple[jax.Array, ...]:
-    """Dual averaging that starts at a step size and is drawn towards twice that."""
-    zero = jnp.zeros_like(log_step)
-    return log_step, log_step, zero, jnp.zeros((), jnp.result_type(int)), log_step + math.log(2.0)
+def _apart(coordinates: Coordinates) -> tuple[Coordinates, jax.Array | None]:
+    """Take out the coordinates that are as many as rows.
+
+    The others are few, and worked on as one vector; these stay on the devices that have the rows.
+    """
+    white = coordinates.white
+    return coordinates._replace(white=white._replace(outside=None)), white.outside
+
+
+def _together(few: Coordinates, outside: jax.Array | None) -> Coordinates:
+    """Undo :func:`_apart`."""
+    return few._replace(white=few.white._replace(outside=outside))
+
+
+def _standard_normal(key: jax.Array, like: Coordinates, dtype: Any) -> Coordinates:
+    few, outside = _apart(like)
+    flat, unravel = ravel_pytree(few)
+    drawn = unravel(jax.random.normal(key, flat.shape, dtype))
+    if outside is not None:
+        outside = jax.random.normal(jax.random.fold_in(key, 1), outside.shape, dtype)
+    return _together(drawn, outside)
 
 
 def _to_coordinates(key: jax.Array, position: Position, problem: Problem) -> Coordinates:
@@ -190,9 +210,9 @@ def hamiltonian(
     moves = [float(name not in hold) for name in LOGS]
 
     def init(position: Position, problem: Problem) -> Memory:
-        scales, unravel = ravel_pytree(_first_scales(problem, position.columns.dtype))
-        log_step = jnp.full((), math.log(FIRST_STEP), scales.dtype)
-        return Memory(unravel(scales), _init_step(log_step), _init_moments(scales.size))
+        scales = _first_scales(problem, position.columns.dtype)
+        log_step = jnp.full((), math.log(FIRST_STEP), position.columns.dtype)
+        return Memory(scales, init_step(log_step), *_no_moments(scales))
 
     def step(key, position, memory: Memory, problem: Problem, phase: Phase):
         warming_up = phase.sweep < phase.n_warmup
@@ -225,8 +245,7 @@ def hamiltonian(
             return drift(at, momentum, epsilon), momentum
 
         # Half a drift, then kicks and drifts, then half a drift back: one gradient a step.
-        flat, unravel = ravel_pytree(start)
-        momentum = unravel(jax.random.normal(key_momentum, flat.shape, dtype))
+        momentum = _standard_normal(key_momentum, start, dtype)
         carry = (drift(start, momentum, 0.5 * epsilon), momentum)
         end, end_momentum = jax.lax.fori_loop(0, num_steps, leapfrog, carry)
         end = drift(end, end_momentum, -0.5 * epsilon)
@@ -266,12 +285,30 @@ def hamiltonian(
 
 def _learn(memory: Memory, here: Coordinates, shortfall: jax.Array, phase: Phase) -> Memory:
     """Tune the step size, and at the end of a window take over the scales seen in it."""
-    flat, unravel = ravel_pytree(here)
-    tuned = _update_step(shortfall, memory.step)
+    few, outside = _apart(here)
+    flat, unravel = ravel_pytree(few)
+    tuned = update_step(shortfall, memory.step)
     moments = _update_moments(flat, memory.moments)
+    scales = unravel(_deviations(moments))
+    outside_moments = None
+    if outside is not None:
+        outside_moments = jax.vmap(_update_moments)(outside, memory.outside_moments)
+        outside = jax.vmap(_deviations)(outside_moments)
     ends = jnp.asarray([int(1000 * end) for end in WINDOWS]) * phase.n_warmup // 1000
     window_ended = jnp.any(phase.sweep + 1 == ends) & (moments[2] >= SMALLEST_WINDOW)
-    scales = unravel(jnp.sqrt(_final_moments(moments, regularize=True)[0]))
-    fresh = Memory(scales, _init_step(tuned[1]), _init_moments(flat.size))
-    kept = Memory(memory.scales, tuned, moments)
+    fresh = Memory(_together(scales, outside), init_step(tuned[1]), *_no_moments(here))
+    kept = Memory(memory.scales, tuned, moments, outside_moments)
     return jax.tree.map(lambda new, old: jnp.where(window_ended, new, old), fresh, kept)
+
+
+def _no_moments(like: Coordinates) -> tuple[Any, Any]:
+    """Welford's algorithm before its first sample, for the few coordinates and for the others."""
+    few, outside = _apart(like)
+    first = _init_moments(ravel_pytree(few)[0].size)
+    if outside is None:
+        return first, None
+    return first, jax.vmap(lambda column: _init_moments(column.size))(outside)
+
+
+def _deviations(moments: Any) -> jax.Array:
+    return jnp.sqrt(_final_moments(moments, regularize=True)[0])

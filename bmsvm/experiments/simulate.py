@@ -1,0 +1,178 @@
+"""Draws from the joint distribution of parameters, scores and labels, in plain NumPy.
+
+The model's density of everything is ``p(parameters) p(S | parameters, y) prod_i L(y_i | z_i)``, S
+being the scores that exist. Every likelihood is at most 1, and so each of its forms can be drawn
+from exactly, with no chain:
+
+``direct``
+    ``sum_to_zero`` with ``normalized`` or ``probit``. All scores exist whatever the labels are, and
+    L sums to 1 over the labels: parameters, scores and labels in turn.
+``tilted``
+    ``sum_to_zero`` with ``hinge``, which sums to ``s(z) = sum_j L(j | z)`` and not to 1. The joint
+    density, normalised over labels and scores, has ``prod_i s(z_i)`` beside the prior. Since the
+    excesses ``e_j = (z_j + d)_+`` sum to E >= c/(c-1), ``s = exp(-E) sum_j exp(e_j)`` is at most
+    ``1 + (c-1) exp(-E) <= 1 + (c-1) exp(-c/(c-1))``, which a perfect row attains: a draw of the
+    prior is kept with probability ``prod_i s(z_i)/bound``, and labels are drawn by L.
+``paired``
+    ``independent``. Which scores exist depends on the labels: these are drawn first, uniformly,
+    then the scores, and a draw is kept with probability ``prod_i L(y_i | z_i)``.
+
+Rows are looked at one after the other, and a draw that fails at one is not carried on: the cost is
+that of the first few rows. Nothing here is shared with the sampler but the factor of the kernel,
+the contrast of the classes and the hyperparameters.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, cast
+
+import jax
+import numpy as np
+
+from bmsvm.models.couplings import contrast
+from bmsvm.models.hierarchy import Position
+from bmsvm.models.hyperparameters import Hyperparameters
+from bmsvm.models.problem import Problem
+
+__all__ = ["LIVELY", "Joint", "draw_joint", "draw_parameters", "likelihood_of_rows"]
+
+LIVELY = Hyperparameters(
+    noise_shape=5.0,
+    noise_rate=4.0,
+    precision_shape=3.0,
+    precision_rate=2.0,
+    intercept_precision=2.0,
+)
+"""Every term of the prior matters: no scale is much larger than another."""
+
+BATCH = 1 << 16
+
+
+class Joint(NamedTuple):
+    """Draws of everything; every array leads with their number.
+
+    position
+        The parameters; ``kernel`` numbers theta in the grid, or is None where it is fixed.
+    labels
+        Class indices, shape (size, n).
+    """
+
+    position: Position
+    labels: np.ndarray
+
+
+def draw_parameters(
+    rng: np.random.Generator, size: int, problem: Problem
+) -> tuple[Position, np.ndarray]:
+    """Draw from the prior all but the scores; and the column functions, shape (size, n, k).
+
+    The factor of the problem may lead with ``size``.
+    """
+    basis, eigenvalues = (np.asarray(part) for part in problem.factor)
+    hyper, k = problem.hyper, problem.n_columns
+    noise = 1 / rng.gamma(float(hyper.noise_shape) / 2, 2 / float(hyper.noise_rate), size)
+    precision = rng.gamma(float(hyper.precision_shape) / 2, 2 / float(hyper.precision_rate), size)
+    sigma = np.sqrt(noise)[:, None]
+    intercept = sigma * rng.normal(size=(size, k)) / np.sqrt(float(hyper.intercept_precision))
+    weights = rng.normal(size=(size, eigenvalues.shape[-1], k)) * (eigenvalues > 0)[..., None]
+    weights *= (sigma / np.sqrt(precision)[:, None])[:, None]
+    functions = intercept[:, None] + (basis * np.sqrt(eigenvalues)[..., None, :]) @ weights
+    position = Position(cast(Any, None), *map(_array, (intercept, weights, noise, precision)))
+    return position, functions
+
+
+def _array(values: np.ndarray) -> jax.Array:
+    """Arrays of NumPy stand for JAX's in what is returned."""
+    return cast(jax.Array, values)
+
+
+def likelihood_of_rows(scores: np.ndarray, labels: np.ndarray, likelihood: str) -> np.ndarray:
+    """L(y | z) of scores (..., c) at labels (...): eqs. (11) and (21), or the largest score."""
+    c = scores.shape[-1]
+    if likelihood == "probit":
+        return (scores.argmax(-1) == labels).astype(float)
+    excess = np.maximum(scores + 1 / (c - 1), 0)
+    own = np.take_along_axis(excess, labels[..., None], -1)[..., 0]
+    if likelihood == "hinge":
+        return np.exp(own - excess.sum(-1))
+    largest = excess.max(-1)
+    return np.exp(own - largest) / np.exp(excess - largest[..., None]).sum(-1)
+
+
+def _rows_of_scores(
+    rng: np.random.Generator, means: np.ndarray, sigma: np.ndarray, problem: Problem
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Columns (size, k), a label (size,) and whether it is kept, for one row with means (size, k).
+
+    One of the three ways above; see the docstring of the module.
+    """
+    c, likelihood = problem.n_classes, problem.likelihood
+    size = len(means)
+    columns = means + sigma[:, None] * rng.normal(size=means.shape)
+    if problem.coupling == "independent":
+        labels = rng.integers(c, size=size)
+        columns[np.arange(size), labels] = 0.0
+        scores = columns.copy()
+        scores[np.arange(size), labels] = -columns.sum(-1)
+        return (
+            columns,
+            labels,
+            rng.uniform(size=size) < likelihood_of_rows(scores, labels, likelihood),
+        )
+    scores = columns @ contrast(c).T
+    each = np.stack(
+        [likelihood_of_rows(scores, np.full(size, j), likelihood) for j in range(c)], axis=-1
+    )
+    total = each.sum(-1)
+    bound = 1 + (c - 1) * np.exp(-c / (c - 1)) if likelihood == "hinge" else 1.0
+    assert np.all(total <= bound * (1 + 1e-12))
+    kept = rng.uniform(size=size) * bound < total if likelihood == "hinge" else np.full(size, True)
+    shares = np.cumsum(each, axis=-1)
+    labels = (rng.uniform(size=size)[:, None] * shares[:, -1:] >= shares).sum(-1)
+    return columns, np.minimum(labels, c - 1), kept
+
+
+def _draw_batch(rng: np.random.Generator, size: int, problem: Problem) -> Joint:
+    """Draw ``size`` times from the prior; what is kept of them, with scores and labels."""
+    kernel, here = None, problem
+    if problem.grid is not None:
+        log_prior = np.asarray(problem.grid.log_prior)
+        chances = np.exp(log_prior - log_prior.max())
+        kernel = rng.choice(len(chances), size=size, p=chances / chances.sum())
+        factor = jax.tree.map(lambda leaf: np.asarray(leaf)[kernel], problem.grid.factors)
+        here = problem.__class__(**{**problem.__dict__, "factor": factor})
+    position, functions = draw_parameters(rng, size, here)
+    sigma = np.sqrt(np.asarray(position.noise_variance))
+    alive = np.arange(size)
+    columns = np.zeros(functions.shape)
+    labels = np.zeros(functions.shape[:2], int)
+    for row in range(problem.n_rows):
+        drawn, label, kept = _rows_of_scores(rng, functions[alive, row], sigma[alive], problem)
+        columns[alive, row], labels[alive, row] = drawn, label
+        alive = alive[kept]
+    full = position._replace(columns=_array(columns), kernel=cast(Any, kernel))
+    return Joint(jax.tree.map(lambda leaf: leaf[alive], full), labels[alive])
+
+
+def draw_joint(rng: np.random.Generator, size: int, problem: Problem) -> Joint:
+    """Draw parameters, scores and labels from the joint distribution, exactly.
+
+    Parameters
+    ----------
+    rng
+        Source of randomness.
+    size
+        Number of independent draws.
+    problem
+        The model, without row weights; theta fixed or on a grid. Its own labels do not matter.
+    """
+    if problem.row_weights is not None or problem.family is not None:
+        raise ValueError("problem must have no row weights, and theta fixed or on a grid")
+    parts: list[Joint] = []
+    found, batch = 0, max(size, 64)
+    while found < size:
+        part = _draw_batch(rng, batch, problem)
+        parts.append(part)
+        found += len(part.labels)
+        batch = BATCH
+    return jax.tree.map(lambda *leaves: np.concatenate(leaves)[:size], *parts)

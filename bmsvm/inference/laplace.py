@@ -1,0 +1,338 @@
+"""Laplace's approximation at large n: what the sampler of weights takes its coordinates from.
+
+The mode of weights and intercept at a given sigma and ``d = tau/sigma2``, by L-BFGS; d by the
+fixed point of the evidence, whose trace is that of the approximate posterior covariance; and the
+Fisher information there, ``A = Phi' I Phi``, diagonalised once. All in passes over the basis.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.linalg
+import scipy.optimize
+
+from bmsvm.inference.loo import obstacle
+from bmsvm.inference.quasirandom import noise_nodes
+from bmsvm.models.collapsed import (
+    Coordinates,
+    fisher_information,
+    functions_of,
+    log_density,
+    log_likelihood_of_functions,
+    log_scales,
+)
+from bmsvm.models.problem import Problem, some_rows
+from bmsvm.models.reference import Reference, from_coordinates, rotate, unrotate
+
+__all__ = ["NODES", "with_reference"]
+
+NODES = 16
+"""Points at which the noise of the scores is integrated, or twice the columns if that is more."""
+
+LARGEST = 3072
+"""Size of a rotation of all columns together; beyond it columns share one."""
+
+ROUNDS = 4
+"""Rounds of mode and d before the Fisher information is computed."""
+
+STEPS = (15, 40)
+"""Most steps of L-BFGS in each round, and in the last."""
+
+FISHER_ROWS = 200_000
+"""Rows from which the Fisher information is computed; evenly spaced of more."""
+
+PART = 4096
+"""Rows of which it is summed at a time."""
+
+AVERAGED = 4
+"""Places over which the Fisher information is averaged in the end."""
+
+MOST_SPREAD = 0.5
+"""Largest first guess of a standard deviation of log sigma or log d."""
+
+SMALLEST_RATIO, LARGEST_RATIO = 1e-6, 1e6
+
+
+@jax.jit
+def _value_and_slope(
+    x: jax.Array, logs: jax.Array, scale: jax.Array, nodes: jax.Array, problem: Problem
+) -> tuple[jax.Array, jax.Array]:
+    """Log likelihood plus log prior of x (k, r + 1) at (log sigma, log d), and its gradient."""
+
+    def value(x):
+        functions = functions_of(x, problem, scale)
+        # The intercept has about the precision d too, by its scale.
+        prior = -0.5 * jnp.exp(logs[1]) * jnp.sum(x**2)
+        scales = log_scales(logs, problem)
+        return log_likelihood_of_functions(functions, scales, nodes, problem) + prior
+
+    return jax.value_and_grad(value)(x)
+
+
+@jax.jit
+def _slope_by_log_scale(x, logs, scale, nodes, problem):
+    """Return the derivative of the gradient of the log likelihood by log sigma, (k, r + 1)."""
+    step = 1e-2
+
+    def slope(by):
+        def value(x):
+            functions = functions_of(x, problem, scale)
+            scales = log_scales(logs + jnp.asarray([by, 0.0]), problem)
+            return log_likelihood_of_functions(functions, scales, nodes, problem)
+
+        return jax.grad(value)(x)
+
+    return (slope(step) - slope(-step)) / (2 * step)
+
+
+def _mode(
+    x: np.ndarray,
+    logs: np.ndarray,
+    scale: float,
+    nodes: jax.Array,
+    problem: Problem,
+    information: np.ndarray,
+    rotation: np.ndarray,
+    steps: int,
+) -> np.ndarray:
+    """Climb to the mode of x (k, r + 1), in coordinates of about unit curvature."""
+    root = np.sqrt(information)
+    turned = np.asarray(rotation)
+
+    def outward(flat):
+        return np.asarray(rotate(flat.reshape(x.shape) / root, turned))
+
+    def loss(flat):
+        value, slope = _value_and_slope(outward(flat), logs, scale, nodes, problem)
+        inward = np.asarray(unrotate(np.asarray(slope), turned)) / root
+        return -float(value), -inward.ravel().astype(np.float64)
+
+    start = (np.asarray(unrotate(x, turned)) * root).ravel()
+    found = scipy.optimize.minimize(
+        loss, start, jac=True, method="L-BFGS-B", options={"maxiter": steps, "maxcor": 8}
+    )
+    return outward(found.x)
+
+
+@functools.partial(jax.jit, static_argnames=("first", "second"))
+def _weighted_products(
+    basis: jax.Array, scaled: jax.Array, weights: jax.Array, first: int, second: int
+) -> jax.Array:
+    """``Phi' diag(w_ab) Phi`` summed part by part, shape (r + 1, r + 1), in float32 products."""
+
+    def design(part):
+        ones = jnp.ones((part.shape[0], 1), part.dtype)
+        return jnp.append(part, ones, axis=1) * scaled
+
+    part = min(PART, len(basis))
+
+    def add(i, total):
+        rows = design(jax.lax.dynamic_slice_in_dim(basis, i * part, part))
+        each = jax.lax.dynamic_slice_in_dim(weights[first, second], i * part, part)
+        return total + (rows.T @ (rows * each[:, None])).astype(total.dtype)
+
+    whole = len(basis) // part
+    size = basis.shape[1] + 1
+    total = jax.lax.fori_loop(0, whole, add, jnp.zeros((size, size), scaled.dtype))
+    rest = design(basis[whole * part :])
+    return total + rest.T @ (rest * weights[first, second, whole * part :, None])
+
+
+_fisher = jax.jit(fisher_information)
+
+
+def _curvature(
+    places: Sequence[np.ndarray],
+    logs: np.ndarray,
+    scale: float,
+    nodes: jax.Array,
+    problem: Problem,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Rotation and eigenvalues (k, r + 1) of the Fisher information, the mean over some x."""
+    k, wide = places[0].shape
+    stride = problem.n_rows / min(problem.n_rows, FISHER_ROWS)
+    if stride > 1:
+        problem = some_rows(problem, FISHER_ROWS)
+    basis, eigenvalues = problem.factor
+    information = jnp.zeros(())
+    for x in places:
+        functions = functions_of(jnp.asarray(x), problem, scale)
+        information = information + _fisher(functions, jnp.asarray(logs), nodes, problem)
+    information = information / len(places)
+    scaled = jnp.append(jnp.sqrt(eigenvalues), scale).astype(basis.dtype)
+    if k * wide > LARGEST:
+        mean = jnp.mean(jnp.stack([information[j, j] for j in range(k)]), axis=0)
+        shared = _weighted_products(basis, scaled, mean[None, None], 0, 0)
+        values, rotation = _eigen(stride * np.asarray(shared, np.float64))
+        return rotation, np.broadcast_to(values, (k, wide))
+    matrix = np.zeros((k, wide, k, wide))
+    for first in range(k):
+        for second in range(first + 1):
+            block = np.asarray(_weighted_products(basis, scaled, information, first, second))
+            matrix[first, :, second] = stride * block
+            matrix[second, :, first] = stride * block.T
+    values, rotation = _eigen(matrix.reshape(k * wide, k * wide))
+    return rotation, values.reshape(k, wide)
+
+
+def _eigen(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    values, vectors = scipy.linalg.eigh((matrix + matrix.T) / 2, overwrite_a=True)
+    return np.maximum(values, 0.0), vectors
+
+
+def _ratio(centre: np.ndarray, curvature: np.ndarray, ratio: float) -> float:
+    """Return the fixed point of ``d = size / E|x|^2`` under the normal of precision a + d.
+
+    Its mean is h/(a + d); ``centre`` is h, shape (k, r + 1).
+    """
+    for _ in range(50):
+        information = curvature + ratio
+        energy = np.sum((centre / information) ** 2) + np.sum(1 / information)
+        ratio = float(np.clip(centre.size / energy, SMALLEST_RATIO, LARGEST_RATIO))
+    return ratio
+
+
+def with_reference(problem: Problem, *, num_nodes: int | None = None) -> Problem:
+    """Give a problem the reference that :func:`bmsvm.inference.blocks.collapsed` goes by.
+
+    Parameters
+    ----------
+    problem
+        The prepared data: theta fixed, coupling ``sum_to_zero``, likelihood ``hinge`` or
+        ``normalized``.
+    num_nodes
+        Points at which the noise is integrated: even, at least twice the columns. Default: 16, or
+        as many as are needed.
+    """
+    needed = obstacle(problem.coupling, problem.likelihood)
+    if needed is not None or problem.samples_kernel:
+        raise ValueError(
+            f'preset="large" needs {needed or "parameters of the kernel that are fixed"}'
+        )
+    k = problem.n_columns
+    count = max(NODES, 2 * k) if num_nodes is None else num_nodes
+    if count < 2 * k or count % 2:
+        raise ValueError(
+            f"num_nodes must be even and at least {2 * k}, twice the columns; got {num_nodes}"
+        )
+    hyper, dtype = problem.hyper, jnp.result_type(float)
+    nodes = jnp.asarray(noise_nodes(count, k), dtype)
+    log_scale = 0.5 * float(np.log(hyper.noise_rate / hyper.noise_shape))
+    precision = 0.1
+    logs = np.asarray([log_scale, np.log(precision) - 2 * log_scale])
+    scale = _intercept_scale(logs, problem)
+    x, logs = _rough_mode(logs, scale, nodes, problem)
+    x, scale = _rescaled(x, scale, logs, problem)
+    reference = _reference_at(x, [x], logs, scale, nodes, problem)
+    logs, _ = _best_logs(replace(problem, reference=reference))
+    # At the mode rows look surer than they are on average, and their labels more telling.
+    random = np.random.default_rng(0)
+    noise = [np.zeros(x.shape), *random.standard_normal((AVERAGED, *x.shape))]
+    places = [np.asarray(from_coordinates(xi, jnp.asarray(logs), reference)) for xi in noise]
+    places = [_rescaled(each, scale, logs, problem)[0] for each in places]
+    scale = _intercept_scale(logs, problem)
+    reference = _reference_at(places[0], places[1:], logs, scale, nodes, problem)
+    _, scales = _best_logs(replace(problem, reference=reference))
+    kept = jax.tree.map(lambda part: jnp.asarray(part, dtype), reference)
+    return replace(problem, reference=kept._replace(scales=jnp.asarray(scales, dtype)))
+
+
+def _intercept_scale(logs: np.ndarray, problem: Problem) -> float:
+    """Return what, times a normal of precision d, is an intercept of its prior variance."""
+    precision = np.exp(logs[1] + 2 * logs[0])
+    return float(np.sqrt(precision / float(problem.hyper.intercept_precision)))
+
+
+def _rescaled(
+    x: np.ndarray, scale: float, logs: np.ndarray, problem: Problem
+) -> tuple[np.ndarray, float]:
+    """Give x (k, r + 1) the scale of the intercept that suits (log sigma, log d)."""
+    better = _intercept_scale(logs, problem)
+    return np.append(x[:, :-1], x[:, -1:] * scale / better, axis=1), better
+
+
+def _rough_mode(
+    logs: np.ndarray, scale: float, nodes: jax.Array, problem: Problem
+) -> tuple[np.ndarray, np.ndarray]:
+    """Mode of x and value of d in turn, as if all rows had the same Fisher information."""
+    eigenvalues = np.asarray(problem.factor.eigenvalues, np.float64)
+    squares = np.append(eigenvalues, scale**2 * problem.n_rows)
+    x = np.zeros((problem.n_columns, len(squares)))
+    identity, level, logs = np.eye(len(squares)), 0.1, logs.copy()
+    for _ in range(ROUNDS):
+        ratio = np.exp(logs[1])
+        guess = np.broadcast_to(level * squares, x.shape)
+        x = _mode(x, logs, scale, nodes, problem, guess + ratio, identity, STEPS[0])
+        functions = functions_of(jnp.asarray(x), problem, scale)
+        information = _fisher(functions, jnp.asarray(logs), nodes, problem)
+        level = float(jnp.mean(jnp.einsum("jjn->n", information)) / len(information))
+        guess = np.broadcast_to(level * squares, x.shape)
+        logs[1] = np.log(_ratio((guess + ratio) * x, guess, ratio))
+    return x, logs
+
+
+def _reference_at(
+    x: np.ndarray,
+    places: Sequence[np.ndarray],
+    logs: np.ndarray,
+    scale: float,
+    nodes: jax.Array,
+    problem: Problem,
+) -> Reference:
+    """Make the reference at (log sigma, log d), of the curvature at some places, mode near x."""
+    rotation, curvature = _curvature(places, logs, scale, nodes, problem)
+    information = curvature + np.exp(logs[1])
+    x = _mode(x, logs, scale, nodes, problem, information, rotation, STEPS[1])
+    moved = np.asarray(_slope_by_log_scale(x, jnp.asarray(logs), scale, nodes, problem))
+    mode = np.asarray(unrotate(x, rotation))
+    slope = np.asarray(unrotate(moved, rotation)) / information
+    growth = np.sum(curvature * mode * slope) / max(np.sum(curvature * mode**2), 1e-300)
+    parts: dict[str, Any] = dict(  # arrays of the host, which keep float64
+        rotation=rotation,
+        curvature=curvature,
+        mode=mode,
+        slope=slope,
+        growth=np.clip(growth, 0.0, 1.0),
+        logs=np.asarray(logs),
+        scales=np.full(2, 0.1),
+        intercept_scale=np.asarray(scale),
+        nodes=nodes,
+    )
+    return Reference(**parts)
+
+
+@jax.jit
+def _slope_of_logs(logs: jax.Array, problem: Problem) -> tuple[jax.Array, jax.Array]:
+    """Log density of (log sigma, log d), x integrated out by the reference; and its gradient."""
+
+    def value(logs):
+        reference = cast(Reference, problem.reference)
+        return log_density(Coordinates(jnp.zeros_like(reference.mode), logs), problem)
+
+    return jax.value_and_grad(value)(logs)
+
+
+def _best_logs(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
+    """Mode of (log sigma, log d), x integrated out by the reference, and standard deviations."""
+
+    def loss(logs):
+        value, slope = _slope_of_logs(jnp.asarray(logs), problem)
+        return -float(value), -np.asarray(slope, np.float64)
+
+    start = np.asarray(cast(Reference, problem.reference).logs)
+    around = [(each - 1.5, each + 1.5) for each in start]
+    found = scipy.optimize.minimize(
+        loss, start, jac=True, method="L-BFGS-B", bounds=around, options={"maxiter": 20}
+    ).x
+    step = 0.02
+    rows = [(loss(found + step * e)[1] - loss(found - step * e)[1]) / (2 * step) for e in np.eye(2)]
+    values, vectors = np.linalg.eigh((np.asarray(rows) + np.asarray(rows).T) / 2)
+    variances = (vectors**2) @ (1 / np.clip(values, 1 / MOST_SPREAD**2, None))
+    return found, np.sqrt(variances)

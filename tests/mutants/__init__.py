@@ -1,0 +1,1 @@
+"""Errors put into the sampler on purpose, and the tests that must notice them."""

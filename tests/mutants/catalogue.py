@@ -1,0 +1,228 @@
+"""The mutants: one wrong line each, with the tests that are to fail because of it."""
+
+from typing import NamedTuple
+
+
+class Mutant(NamedTuple):
+    """A wrong line.
+
+    name
+        What is wrong.
+    file
+        Where, inside ``bmsvm``.
+    right, wrong
+        Text that occurs once there, and what is put in its place.
+    tests
+        File of tests and, after a space, an expression for ``pytest -k``.
+    """
+
+    name: str
+    file: str
+    right: str
+    wrong: str
+    tests: str
+
+
+CONDITIONALS = "models/conditionals.py"
+HAMILTONIAN = "inference/blocks/hamiltonian.py"
+LENGTHSCALE = "inference/blocks/lengthscale.py"
+SCORES = "inference/blocks/scores.py"
+
+MUTANTS = (
+    Mutant(
+        "noise: shape with nc scores, as printed, instead of n(c-1)",
+        CONDITIONALS,
+        "    shape = (hyper.noise_shape + problem.n_scores) / 2\n    return dist",
+        "    shape = (hyper.noise_shape + problem.n_rows * problem.n_classes) / 2\n    return dist",
+        "test_conditionals.py noise_draws_follow",
+    ),
+    Mutant(
+        "precision: shape counts one column only",
+        CONDITIONALS,
+        "size = problem.rank * problem.n_columns\n",
+        "size = problem.rank\n",
+        "test_conditionals.py scale_draws_follow",
+    ),
+    Mutant(
+        "weights: sign of the intercept",
+        CONDITIONALS,
+        "(projection.coordinates - shift)",
+        "(projection.coordinates + shift)",
+        "test_conditionals.py intercept_and_weights_draws",
+    ),
+    Mutant(
+        "intercept: eta forgotten",
+        CONDITIONALS,
+        "information = (problem.hyper.intercept_precision + parts.ones_ones)[:, None]",
+        "information = parts.ones_ones[:, None]",
+        "test_conditionals.py intercept_and_weights_draws",
+    ),
+    Mutant(
+        "scores: sign of the score's own error in its mean",
+        CONDITIONALS,
+        "(own + here) / 2",
+        "(own - here) / 2",
+        "test_conditionals.py score_draws_follow",
+    ),
+    Mutant(
+        "scores: twice the variance",
+        CONDITIONALS,
+        "jnp.sqrt(noise_variance / 2)",
+        "jnp.sqrt(noise_variance)",
+        "test_conditionals.py score_draws_follow",
+    ),
+    Mutant(
+        "exact scores: right piece not shifted",
+        "models/two_piece.py",
+        "centre = jnp.where(left, mean, mean - scale * tilt)",
+        "centre = jnp.where(left, mean, mean)",
+        "test_two_piece.py draw",
+    ),
+    Mutant(
+        "truncated scores: bound of the rising score not halved",
+        SCORES,
+        "jnp.where(classes == cls, room / 2, room)",
+        "room",
+        "test_invariance.py block_leaves and truncated",
+    ),
+    Mutant(
+        "Metropolis scores: wrong variance in the prior ratio",
+        SCORES,
+        "(2 * scale**2)",
+        "scale**2",
+        "test_invariance.py block_leaves and metropolis",
+    ),
+    Mutant(
+        "scale: Jacobian missing",
+        "inference/blocks/scale.py",
+        "return likelihood + prior + 2 * log_alpha",
+        "return likelihood + prior",
+        "test_invariance.py block_leaves and scale",
+    ),
+    Mutant(
+        "interweaving: Jacobian of log tau missing",
+        "inference/blocks/interweave.py",
+        "log_prob(jnp.exp(log_precision)) + log_precision",
+        "log_prob(jnp.exp(log_precision))",
+        "test_invariance.py block_leaves and interweave",
+    ),
+    Mutant(
+        "interweaving: weights left where they were",
+        "inference/blocks/interweave.py",
+        "weights=ratio * position.weights",
+        "weights=position.weights",
+        "test_invariance.py block_leaves and interweave",
+    ),
+    Mutant(
+        "collapsed tau: Jacobian of log tau missing",
+        "inference/blocks/parameters.py",
+        "return log_p + log_precision",
+        "return log_p",
+        "test_invariance.py block_leaves and collapsed",
+    ),
+    Mutant(
+        "momentum: Jacobian of the logarithms missing",
+        HAMILTONIAN,
+        "+ jnp.sum(coordinates.logs)\n",
+        "\n",
+        "test_invariance.py block_leaves and hamiltonian",
+    ),
+    Mutant(
+        "momentum: sign of the kinetic energy",
+        HAMILTONIAN,
+        "kinetic = 0.5 *",
+        "kinetic = -0.5 *",
+        "test_invariance.py block_leaves and hamiltonian",
+    ),
+    Mutant(
+        "momentum: goes on tuning after warm-up",
+        HAMILTONIAN,
+        "warming_up = phase.sweep < phase.n_warmup\n",
+        "warming_up = phase.sweep >= 0\n",
+        "test_presets.py tuning_stands_still",
+    ),
+    Mutant(
+        "whitening: noise that the columns do not determine is not drawn",
+        "models/whitening.py",
+        "fresh = jax.random.normal(key_outside, grouped.shape, grouped.dtype)",
+        "fresh = jnp.zeros(grouped.shape, grouped.dtype)",
+        "test_invariance.py block_leaves and hamiltonian and independent",
+    ),
+    Mutant(
+        "sweep: blocks see the factor of the theta at which chains began",
+        "inference/blocks/base.py",
+        "        here = problem.at(position.kernel)\n",
+        "        here = problem\n",
+        "test_sbc.py ranks_are_uniform and sampled",
+    ),
+    Mutant(
+        "theta: parameters drawn with the factor before the move",
+        LENGTHSCALE,
+        "now = problem.at(position.kernel)\n",
+        "now = here\n",
+        "test_lengthscale.py moves_of_theta and collapsed",
+    ),
+    Mutant(
+        "theta: Jacobian of tau along the ridge missing",
+        LENGTHSCALE,
+        "precision_prior(problem).log_prob(precision) + jnp.log(precision)",
+        "precision_prior(problem).log_prob(precision)",
+        "test_lengthscale.py moves_of_theta and ridge",
+    ),
+    Mutant(
+        "theta: prior forgotten",
+        LENGTHSCALE,
+        "log_prior[proposal] - log_prior[kernel]",
+        "0.0",
+        "test_lengthscale.py moves_of_theta and grid",
+    ),
+    Mutant(
+        "theta off the grid: Jacobian of the unconstrained parameters missing",
+        "models/kernel_parameters.py",
+        "return jnp.sum(prior.log_prob(here)) + jnp.sum(jacobian)",
+        "return jnp.sum(prior.log_prob(here))",
+        "test_lengthscale.py moves_of_theta and feature",
+    ),
+    Mutant(
+        "theta: sign of the determinant of the noisy copies",
+        "models/whitening.py",
+        "(explained - columns.coordinates.shape[1] * jnp.sum(log_det))",
+        "(explained + columns.coordinates.shape[1] * jnp.sum(log_det))",
+        "test_lengthscale.py moves_of_theta and surrogate",
+    ),
+    Mutant(
+        "slice: level too low",
+        "inference/slice.py",
+        "level = height(x) - jax",
+        "level = height(x) - 2 * jax",
+        "test_presets.py slice_step_leaves",
+    ),
+    Mutant(
+        "likelihood: weights of rows ignored",
+        "models/likelihoods.py",
+        "jnp.where(weights > 0, weights * log_likelihoods, 0.0)",
+        "jnp.where(weights > 0, log_likelihoods, 0.0)",
+        "test_row_weights.py joint_is_the_prior",
+    ),
+    Mutant(
+        "hinge: the row's own class counted too",
+        "models/likelihoods.py",
+        "return own - excess.sum(0)",
+        "return -excess.sum(0)",
+        "test_likelihoods.py hinge_sums",
+    ),
+    Mutant(
+        "masked designs: columns see the rows of their own class",
+        "models/kernel_parameters.py",
+        "mask = (labels[None, :] != np.arange(n_classes)[:, None]).astype(basis.dtype)",
+        "mask = (labels[None, :] >= 0 * np.arange(n_classes)[:, None]).astype(basis.dtype)",
+        "test_conditionals.py columns_are_normal",
+    ),
+    Mutant(
+        "prediction: variance away from the rows forgotten",
+        "inference/predict.py",
+        "spread = jnp.sqrt(noise_variance / precision * there.remainder)[:, None]",
+        "spread = 0.0 * jnp.sqrt(noise_variance / precision * there.remainder)[:, None]",
+        "test_predict.py not nothing",
+    ),
+)

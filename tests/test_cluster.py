@@ -1,0 +1,89 @@
+"""Cross-validation wherever joblib runs it: on a cluster, one of whose workers is killed."""
+
+import os
+import pickle
+import signal
+import threading
+import time
+
+import jax
+import joblib
+import numpy as np
+import pytest
+
+from bmsvm import cross_validate
+from bmsvm.inference import cross_validation as module
+
+distributed = pytest.importorskip(
+    "distributed", reason="the cluster is Dask's, the extra bmsvm[cluster]"
+)
+
+RNG = np.random.default_rng(0)
+Y = np.arange(24) % 3
+X = RNG.normal(size=(24, 2)) + 2.5 * np.eye(3)[Y][:, :2]
+
+
+def validate(**settings):
+    return cross_validate(
+        X,
+        Y,
+        rng_key=jax.random.key(0),
+        grid=[1.0, 2.0],
+        folds=3,
+        preset="gibbs",
+        num_warmup=20,
+        num_samples=20,
+        num_chains=2,
+        progress_bar=False,
+        **settings,
+    )
+
+
+def assert_same(one, other):
+    # Another process compiles the program anew, and may round otherwise.
+    np.testing.assert_allclose(one.log_loss, other.log_loss, rtol=1e-9)
+    np.testing.assert_array_equal(one.error, other.error)
+
+
+def test_a_task_pickles_in_its_own_precision(monkeypatch):
+    """Whatever the process that unpickles it is set to."""
+    tasks = []
+    monkeypatch.setattr(module, "_run_all", lambda task, *_: tasks.append(task) or [])
+    validate()
+    with jax.enable_x64(False):
+        again = pickle.loads(pickle.dumps(tasks[0]))
+    assert again.whole.factor.basis.dtype == np.float64
+    np.testing.assert_array_equal(again.whole.factor.basis, tasks[0].whole.factor.basis)
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs kill -9")
+@pytest.mark.filterwarnings("ignore")
+def test_a_killed_worker_loses_nothing():
+    expected = validate()
+    with (
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, dashboard_address=None
+        ) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        killed = []
+
+        def kill_one():
+            """Kill a worker once both are at work."""
+            for _ in range(6000):
+                busy = {w: keys for w, keys in client.processing().items() if keys}
+                if len(busy) == 2:
+                    pid = client.run(os.getpid, workers=[min(busy)])
+                    os.kill(next(iter(pid.values())), signal.SIGKILL)
+                    killed.append(pid)
+                    return
+                time.sleep(0.01)
+
+        killer = threading.Thread(target=kill_one)
+        killer.start()
+        with joblib.parallel_config(backend="dask"):
+            found = validate()
+        killer.join()
+    assert killed
+    assert not found.interrupted
+    assert_same(found, expected)
