@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import scipy.sparse
@@ -60,11 +60,13 @@ def positive_numbers(values: Any) -> np.ndarray | None:
     return array if array.size > 0 and bool(np.all(np.isfinite(array) & (array > 0))) else None
 
 
-def check_count(name: str, value: object, smallest: int = 1) -> None:
-    """Raise ``ValueError`` unless ``value`` is an integer of at least ``smallest``."""
+def check_count(name: str, value: object, smallest: int = 1, largest: int | None = None) -> None:
+    """Raise ``ValueError`` unless ``value`` is an integer from ``smallest`` to ``largest``."""
     good = isinstance(value, int | np.integer) and not isinstance(value, bool) and value >= smallest
     if not good:
         raise ValueError(f"{name} must be an integer of at least {smallest}; got {value!r}")
+    if largest is not None and cast(int, value) > largest:
+        raise ValueError(f"{name} must be an integer of at most {largest}; got {value!r}")
 
 
 def check_probability(name: str, value: object) -> None:

@@ -671,6 +671,7 @@ class BMSVMClassifier(
 
     def _merit(self, X) -> np.ndarray:
         """Return what ``predict`` compares: shape (m, c)."""
+        check_is_fitted(self, "run_")
         check_choice("decision", self.decision, DECISIONS)
         if self.decision == "paper":
             return 1.0 / self.predict_exclusion(X)
@@ -685,6 +686,7 @@ class BMSVMClassifier(
         return "predict" if self.progress_bar else None
 
     def _posterior(self, *, remainder: bool = True, points: int = POINTS) -> Posterior:
+        check_is_fitted(self, "run_")
         check_choice("uncertainty", self.uncertainty, UNCERTAINTIES)
         return posterior_of(
             self.run_.samples,

@@ -150,7 +150,7 @@ def leave_one_out(
             "was prepared for sampling them off it"
         )
     dtype = problem.factor.basis.dtype
-    sites = ("scores",) if "weights" not in draws else ("weights", "intercept")
+    sites = ("scores",) if "scores" in draws else ("weights", "intercept")
     names = (*sites, "noise_variance", "precision")
     kept = {name: jnp.asarray(draws[name]) for name in names}
     if "intercept" in kept:  # of the columns, as the weights

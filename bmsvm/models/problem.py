@@ -185,6 +185,9 @@ def some_rows(problem: Problem, count: int) -> Problem:
     )
 
 
+MOST_SPARE_ROWS = 1 << 16
+"""More rows of weight 0 than this would serve nobody."""
+
 FOR_SAMPLING = {"lengthscale_bounds": BOUNDS, "lengthscale_grid": None, "per_feature": False}
 """Settings of a sampled lengthscale, with their defaults."""
 
@@ -331,7 +334,7 @@ def prepare(
             'row_weights must be 0 or 1 with likelihood="probit", whose log likelihood is 0 or '
             f"minus infinity; got row_weights[{bad}] = {weights[bad]}"
         )
-    check_count("spare_rows", spare_rows, smallest=0)
+    check_count("spare_rows", spare_rows, smallest=0, largest=MOST_SPARE_ROWS)
     if spare_rows:
         weights = np.append(np.ones(len(rows)) if weights is None else weights, [0.0] * spare_rows)
         labels = np.append(labels, [0] * spare_rows)
