@@ -187,7 +187,7 @@ def table(records: list[dict], kinds: list[str]) -> str:
             values = {kind: np.array([cells[kind][s] for s in splits]) for kind in kinds}
             sign = -1 if score in HIGHER_IS_BETTER else 1
             means = {kind: v.mean() for kind, v in values.items()}
-            rival = min(kinds[1:], key=lambda kind: sign * means[kind])
+            rival = min(kinds[1:] or kinds, key=lambda kind: sign * means[kind])
             gap = sign * (values[kinds[0]] - values[rival])
             error = gap.std(ddof=1) / np.sqrt(len(splits)) if len(splits) > 1 else np.nan
             verdict = "best" if gap.mean() <= 0 else "within" if gap.mean() <= error else "behind"

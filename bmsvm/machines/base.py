@@ -183,7 +183,12 @@ class KernelMachine(KernelInputs, ClassifierMixin, BaseEstimator):
         return gram_at
 
     def _adopt(self, fit: Fit, rows: np.ndarray) -> None:
-        """Keep what prediction needs."""
+        """Keep what prediction needs, if it is made of numbers."""
+        if not all(np.all(np.isfinite(part)) for part in (fit.coefficients, fit.intercept)):
+            raise ValueError(
+                f"gamma={self.gamma_!r} takes the solution out of the range of float64: a gamma "
+                "between 1e-12 and 1e12 is sure to stay in it"
+            )
         support = np.flatnonzero(np.any(fit.coefficients != 0, axis=1))
         self._support = support
         self.support_ = support if self._kept is None else self._kept[support]
