@@ -29,6 +29,9 @@ __all__ = ["CertifiedMachine", "KernelMachine"]
 GAMMAS = np.geomspace(1e-3, 10, 9)
 """Values of gamma that are tried unless others are given."""
 
+GAMMA_RANGE = (1e-6, 1e6)
+"""Values of gamma that solvers can be asked for: beyond them they lose the numbers, or hours."""
+
 BLOCK = 4096
 """Rows that are predicted at a time."""
 
@@ -120,6 +123,7 @@ class KernelMachine(KernelInputs, ClassifierMixin, BaseEstimator):
                 raise ValueError(f'gamma must be a positive number or "cv"; got {self.gamma!r}')
         else:
             check_positive("gamma", self.gamma)
+            _check_range("gamma", np.array([float(self.gamma)]))
         if isinstance(self.lengthscale, str):
             if self.lengthscale not in ("scale", "cv"):
                 raise ValueError(
@@ -148,7 +152,9 @@ class KernelMachine(KernelInputs, ClassifierMixin, BaseEstimator):
     def _gammas(self) -> np.ndarray:
         if not isinstance(self.gamma, str):
             return np.array([float(self.gamma)])
-        return GAMMAS if self.gamma_grid is None else _check_values("gamma_grid", self.gamma_grid)
+        if self.gamma_grid is None:
+            return GAMMAS
+        return _check_range("gamma_grid", _check_values("gamma_grid", self.gamma_grid))
 
     def _lengthscales(self, rows: np.ndarray, weights: np.ndarray) -> Any:
         """Lengthscales to try, one where there is nothing to be found."""
@@ -186,8 +192,8 @@ class KernelMachine(KernelInputs, ClassifierMixin, BaseEstimator):
         """Keep what prediction needs, if it is made of numbers."""
         if not all(np.all(np.isfinite(part)) for part in (fit.coefficients, fit.intercept)):
             raise ValueError(
-                f"gamma={self.gamma_!r} takes the solution out of the range of float64: a gamma "
-                "between 1e-12 and 1e12 is sure to stay in it"
+                f"gamma={self.gamma_!r} takes the solution out of the numbers: a larger gamma, "
+                "smaller weights of the rows or features of like size keep it in them"
             )
         support = np.flatnonzero(np.any(fit.coefficients != 0, axis=1))
         self._support = support
@@ -293,6 +299,15 @@ def _check_definite(matrix: np.ndarray, eps: float, name: str) -> None:
 
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float | np.number) and bool(np.isfinite(value))
+
+
+def _check_range(name: str, gammas: np.ndarray) -> np.ndarray:
+    """Return values of gamma that solvers can be asked for, or raise ``ValueError``."""
+    lowest, highest = GAMMA_RANGE
+    outside = gammas[(gammas < lowest) | (gammas > highest)]
+    if outside.size:
+        raise ValueError(f"{name} must be from {lowest:g} to {highest:g}; got {outside[0]!r}")
+    return gammas
 
 
 def _check_values(name: str, values: Any) -> np.ndarray:
