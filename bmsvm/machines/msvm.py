@@ -28,7 +28,7 @@ class MSVMClassifier(CertifiedMachine):
         ``"scale"``, the root of the features' total variance; or ``"cv"``, by the errors on rows
         held out. Kernels that have none do without.
     gamma
-        Regularisation: a number, or ``"cv"``.
+        Regularisation: a number from 1e-6 to 1e6, or ``"cv"``.
     intercept_precision
         kappa. 0, as in (2), leaves the intercept free. ``eta / sigma2`` is the paper's prior.
     standardize
