@@ -392,11 +392,14 @@ OF_THE_CLASSIFIER = (
 )
 
 
+UNSUITABLE = (TypeError, ValueError, LookupError, AttributeError, OverflowError, RuntimeError)
+
+
 @st.composite
 def cases(draw, changes):
     case = whole_case()
     for change in draw(st.lists(st.sampled_from(changes), min_size=1, max_size=3)):
-        with contextlib.suppress(TypeError, ValueError, IndexError, AttributeError, OverflowError):
+        with contextlib.suppress(*UNSUITABLE):
             change(case, draw)  # what one change made of the data may be too odd for the next
     return case
 
