@@ -132,7 +132,7 @@ def test_a_run_that_was_stopped_goes_on(tmp_path, monkeypatch, capsys):
 
     monkeypatch.setattr(sbc, "run_piece", piece)
     arguments = ["--output", str(tmp_path), "--draws", "3", "--pieces", "2", "--only"]
-    arguments += ["probit-sum_to_zero-fixed"]
+    arguments += ["probit-independent-fixed"]
     with pytest.raises(KeyboardInterrupt):
         sbc.main(arguments)
     assert sbc.main(arguments) == 0
