@@ -186,6 +186,17 @@ def check_no_missing_labels(labels: np.ndarray) -> None:
             raise ValueError(f"y must not have missing or infinite labels; got y[{row}] = {label}")
 
 
+def check_defined(values: np.ndarray, first: int = 0) -> None:
+    """Raise ``ValueError`` unless values (m, ...) of rows of X from ``first`` on are finite."""
+    if np.all(np.isfinite(values)):
+        return
+    bad = np.flatnonzero(~np.isfinite(values.reshape(len(values), -1)).all(axis=1))
+    raise ValueError(
+        f"X must have rows at which the kernel is finite; X[{first + bad[0]}] leads out of the "
+        "numbers: it must be in the units of the rows that the model was fitted to"
+    )
+
+
 def check_rows_and_labels(
     X: ArrayLike, y: ArrayLike, *, precomputed: bool = False
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

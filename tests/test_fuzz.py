@@ -287,10 +287,10 @@ def change_new_rows(case, draw):
                 lambda rows: np.asfortranarray(rows)[::-1],
                 lambda rows: pd.DataFrame(rows, columns=["a", "b"]),
                 lambda rows: None,
-                lambda rows: ROWS[:4],
+                lambda rows: ROWS[:4].copy(),
             ]
         )
-    )(NEW)
+    )(NEW.copy())
 
 
 EXTREMES = st.sampled_from([1e-300, 1e-30, 1e-6, 1e-3, 1e3, 1e6, 1e30, 1e300, 5e-324, 1.7e308])
@@ -565,6 +565,18 @@ def test_as_many_cases_were_run_as_are_promised():
         pytest.skip("not all tests of this file were run, or not in this process")
     print(dict(EXECUTED))
     assert EXECUTED.total() >= CASES
+
+
+@pytest.mark.parametrize("model", [BMSVMClassifier(**QUICK), MSVMClassifier(gamma=0.1)])
+def test_rows_beyond_the_numbers_are_refused(model):
+    model.set_params(kernel="linear").fit(ROWS, LABELS)
+    far = np.where(np.arange(4) == 2, 1e308, 1.0)[:, None] * NEW
+    with pytest.raises(ValueError, match=r"rows at which the kernel is finite; X\[2\] leads out"):
+        model.predict(far)
+
+
+def test_noise_beyond_single_precision_has_probabilities():
+    fit_and_check(ROWS, LABELS, hyperparameters=Hyperparameters(noise_rate=1e300))
 
 
 # Large or awkward shapes, once each: programs of their own

@@ -25,6 +25,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from tqdm.auto import tqdm
 
+from bmsvm._validation import check_defined
 from bmsvm.features import raw_features
 from bmsvm.inference.quasirandom import normal_points
 from bmsvm.kernels import (
@@ -200,6 +201,8 @@ class Posterior:
                             if probabilities:
                                 p = _probabilities(at, batch.noise, likelihood=self.likelihood)
                                 chances[:, :, numbers] = np.asarray(p)[:, :, : len(numbers)]
+                for found in (heights[:size], chances[:size]):
+                    check_defined(found, start)
                 yield Evaluated(slice(start, start + size), heights[:size], chances[:size])
                 bar.update(size)
 
