@@ -20,7 +20,7 @@ from jax.typing import ArrayLike
 from tinygp import kernels as tinygp_kernels
 from tinygp import transforms
 
-from bmsvm._validation import check_choice, check_positive
+from bmsvm._validation import check_choice, check_count, check_positive
 
 __all__ = [
     "Factor",
@@ -42,6 +42,9 @@ __all__ = [
 ]
 
 KernelFn = Callable[[jax.Array, jax.Array], jax.Array]
+
+LARGEST_DEGREE = 1000
+"""Of a polynomial; powers beyond it are out of reach of floats for all but a few rows."""
 
 RANK_MULTIPLE = 32
 """Truncated ranks are rounded up to this, so that data sets of one size share one program."""
@@ -110,8 +113,7 @@ def linear() -> KernelFn:
 
 def polynomial(degree: int = 2, *, lengthscale: float = 1.0, offset: float = 1.0) -> KernelFn:
     """Polynomial kernel ``(x . x' / theta^2 + offset^2)^degree``."""
-    if not isinstance(degree, int | np.integer) or degree < 1:
-        raise ValueError(f"degree must be an integer, at least 1; got {degree!r}")
+    check_count("degree", degree, largest=LARGEST_DEGREE)
     check_positive("lengthscale", lengthscale)
     if not isinstance(offset, int | float | np.number) or not np.isfinite(offset):
         raise ValueError(f"offset must be a finite number; got {offset!r}")

@@ -193,9 +193,10 @@ def test_lengthscales_are_one_or_one_per_feature() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"degree": 0}, "degree must be an integer, at least 1; got 0"),
-        ({"degree": 1.5}, "degree must be an integer, at least 1; got 1.5"),
-        ({"degree": "two"}, "degree must be an integer, at least 1; got 'two'"),
+        ({"degree": 0}, "degree must be an integer of at least 1; got 0"),
+        ({"degree": 10**400}, "degree must be an integer of at most 1000; got 10"),
+        ({"degree": 1.5}, "degree must be an integer of at least 1; got 1.5"),
+        ({"degree": "two"}, "degree must be an integer of at least 1; got 'two'"),
         ({"lengthscale": 0.0}, "lengthscale must be a positive finite number; got 0.0"),
         ({"offset": np.nan}, "offset must be a finite number; got nan"),
         ({"offset": "one"}, "offset must be a finite number; got 'one'"),
