@@ -89,6 +89,7 @@ def test_every_row_stands_on_every_data_set():
         (row, data) for row in table_cells.ROWS for data in protocol.DATA
     }
     assert {cell.data for cell in cells if cell.theta == "fixed"} == {"wine", "glass", "waveform"}
+    assert "per_feature" not in {cell.row for cell in cells_of(theta="paper")}
     schedule = schedule_of(Cell("bmsvm", "wine", "fixed"))
     assert schedule.warmup + schedule.draws * schedule.thinning == 10_000
     assert (schedule.warmup, schedule.thinning) == (5000, 10)
@@ -389,16 +390,17 @@ def test_a_failing_cell_says_why_and_the_others_are_kept(tmp_path, monkeypatch):
     assert [path.stem for path in (tmp_path / "cells").iterdir()] == ["msvm-wine-cv"]
 
 
-def test_theta_of_the_default_row_is_found_without_the_rows_left_out(monkeypatch):
+def test_theta_of_the_classifier_is_found_without_the_rows_left_out(monkeypatch):
     searched = []
 
     class Search:
         def __init__(self, **settings):
             assert settings["standardize"] is False
+            assert settings["lengthscale_options"]["per_feature"]
 
         def fit(self, rows, labels):
             searched.append(rows)
-            self.lengthscale_ = 1.0 + len(searched)
+            self.lengthscale_ = np.array([1.0 + len(searched), 9.0])
             return self
 
     rng, labels = np.random.default_rng(0), np.arange(24) % 3
@@ -407,12 +409,13 @@ def test_theta_of_the_default_row_is_found_without_the_rows_left_out(monkeypatch
     parts = [protocol.Part(np.delete(np.arange(24), i), np.array([i])) for i in range(24)]
     monkeypatch.setattr(defaults, "BMSVMClassifier", Search)
     schedule = Schedule(pilot=40, warmup=20, draws=20, thinning=1)
-    found = defaults.run_default(Cell("default", "wine", "evidence"), data, parts, schedule, 0)
+    cell = Cell("per_feature", "wine", "evidence")
+    found = defaults.run_default(cell, data, parts, schedule, 0)
     blocks = blocks_of_rows(range(24))
     assert len(searched) == len(blocks) == 2
     for own, given in zip(blocks, searched, strict=True):
         np.testing.assert_array_equal(given, np.delete(protocol.standardized(rows), own, axis=0))
-    assert found["chosen"] == [{"lengthscale": 2.0}, {"lengthscale": 3.0}]
+    assert found["chosen"] == [{"lengthscale": [2.0, 9.0]}, {"lengthscale": [3.0, 9.0]}]
     assert found["n_tested"] == 24
     assert found["error"] < 0.5
     assert found["log_loss"] < np.log(3)

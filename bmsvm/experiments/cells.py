@@ -22,7 +22,8 @@ class Row(NamedTuple):
         this package samples them, ``"classifier"`` for what it does if nothing is said,
         ``"machine"``.
     variant
-        How the missing scores are filled in; the likelihood; or the name of the machine.
+        How the missing scores are filled in; the likelihood; what the classifier is told; or the
+        name of the machine.
     decides_by
         Class by the least probability of *not* being in it, ``"exclusion"``, eq. (20); by the
         largest ``"probability"``, eq. (21); or by the largest ``"score"``.
@@ -39,7 +40,10 @@ ROWS = {
     "all_rows": Row("BMSVM, all rows (not stationary)", "completed", "sum", "exclusion"),
     "sum_to_zero": Row("sum to zero, hinge", "own", "hinge", "exclusion"),
     "normalized": Row("sum to zero, normalized", "own", "normalized", "probability"),
-    "default": Row("BMSVMClassifier()", "classifier", "normalized", "probability"),
+    "default": Row("BMSVMClassifier()", "classifier", "one", "probability"),
+    "per_feature": Row(
+        "BMSVMClassifier, theta per feature", "classifier", "per_feature", "probability"
+    ),
     "msvm": Row("MSVM", "machine", "MSVMClassifier", "score"),
     "ovr": Row("OVR", "machine", "OneVsRestSVC", "score"),
     "altmsvm": Row("AltMSVM", "machine", "AltMSVM", "score"),
@@ -47,6 +51,9 @@ ROWS = {
 
 FOUND = {"classifier": "evidence", "machine": "cv"}
 """How theta is found where it is."""
+
+NOT_OF_THE_PAPER = ("per_feature",)
+"""Rows that are left out with ``theta="paper"`` unless they are asked for."""
 
 SMOOTHED = ("sum_to_zero", "normalized")
 """Rows whose leave-one-out with sampled theta comes of one run, by importance sampling."""
@@ -123,9 +130,11 @@ def cells_of(
         check_choice("rows", name, ROWS)
     for name in data or ():
         check_choice("data", name, DATA)
+    if rows is None:
+        rows = [row for row in ROWS if theta != "paper" or row not in NOT_OF_THE_PAPER]
     cells = []
     for which in dict.fromkeys(data or DATA):
-        for row in dict.fromkeys(rows or ROWS):
+        for row in dict.fromkeys(rows):
             if ROWS[row].kind in FOUND:
                 cells.append(Cell(row, which, FOUND[ROWS[row].kind]))
                 continue

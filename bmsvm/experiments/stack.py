@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, cast
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
 from bmsvm import kernels
 from bmsvm.experiments.completed import row_cavity, seen_of
@@ -157,12 +158,16 @@ def completed_problem(problem: Problem) -> Problem:
     return replace(problem, coupling="independent", masked=None)
 
 
+def _is_sampled(theta: Any) -> bool:
+    return isinstance(theta, str)
+
+
 def _prepared(rows: np.ndarray, labels: np.ndarray, settings: dict[str, Any]) -> Problem:
     """Problem with a complete basis, so that problems of one size have one shape."""
     settings = dict(settings)
     completed, theta = settings.pop("completed"), settings["lengthscale"]
     problem = prepare(rows, labels, **settings)
-    if theta != "sample":
+    if not _is_sampled(theta):
         problem = with_gram(problem, kernels.gram_of("gaussian", rows, theta))
     return completed_problem(problem) if completed else problem
 
@@ -187,7 +192,7 @@ def leave_one_out_stack(
     data: Data,
     left_out: Sequence[int],
     settings: dict[str, Any],
-    lengthscales: Sequence[float] | None = None,
+    lengthscales: Sequence[ArrayLike] | None = None,
 ) -> Stack:
     """Stack the fits that each leave one row out.
 
@@ -263,7 +268,7 @@ def _features(
 
     squares = np.sum(tested**2, axis=1)[:, None] + np.sum(rows**2, axis=1)
     distances = np.maximum(squares - 2 * tested @ rows.T, 0.0)
-    if theta != "sample":
+    if not _is_sampled(theta):
         inside = inside_at(theta, problem.factor)
         return jnp.asarray(inside), jnp.asarray(np.maximum(1 - np.sum(inside**2, axis=1), 0.0))
     assert problem.grid is not None
