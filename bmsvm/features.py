@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol, cast
 
 import jax
@@ -36,6 +36,7 @@ __all__ = [
     "FeatureMap",
     "LowRank",
     "build_features",
+    "features_on",
     "landmarks_of",
     "low_rank_factor",
     "pivoted_cholesky",
@@ -283,7 +284,11 @@ def _add_outer(total: jax.Array, part: jax.Array) -> jax.Array:
 
 
 def build_features(
-    rows: Rows, kernel: KernelFn | str, how: LowRank, lengthscale: ArrayLike = 1.0
+    rows: Rows,
+    kernel: KernelFn | str,
+    how: LowRank,
+    lengthscale: ArrayLike = 1.0,
+    points: np.ndarray | None = None,
 ) -> FeatureMap:
     """Make the features of rows (n, p): choose points, then rotate, in one pass over the rows.
 
@@ -295,6 +300,8 @@ def build_features(
         As in :func:`bmsvm.prepare`; ``"fourier"`` needs a stationary kernel given by name.
     how
         How the Gram matrix is approximated.
+    points
+        Landmarks (m, p), if they are chosen already.
     """
     how.validate()
     function = kernel_at(kernel, lengthscale)
@@ -317,7 +324,8 @@ def build_features(
         points = _frequencies(cast(str, kernel), theta, count, rows.shape[1], how.seed)
         start = np.eye(2 * count)
     else:
-        points = landmarks_of(function, rows, how, constant=named)
+        if points is None:
+            points = landmarks_of(function, rows, how, constant=named)
         start = _inverse_root_of(gram(function, points))
     own = 0.0
     with jax.enable_x64(True):
@@ -331,6 +339,25 @@ def build_features(
     kept = values > NEAR_ZERO * values[0]
     error = max(own - float(values[kept].sum()), 0.0) / rows.shape[0]
     return FeatureMap(points, start @ vectors[:, kept], np.asarray(error), how.kind)
+
+
+def features_on(
+    rows: Rows, kernel: str, how: LowRank, values: np.ndarray, start: int
+) -> list[FeatureMap]:
+    """Features of rows (n, p) at each lengthscale of a grid (G,), all as wide as the widest.
+
+    Landmarks are chosen at the value of number ``start``; frequencies are the same but for their
+    scale.
+    """
+    points = None
+    if how.kind == "nystrom":
+        points = landmarks_of(STATIONARY[kernel](values[start]), rows, how, constant=True)
+    made = [build_features(rows, kernel, how, theta, points=points) for theta in values]
+    width = max(each.rotation.shape[1] for each in made)
+    return [
+        replace(each, rotation=np.pad(each.rotation, ((0, 0), (0, width - each.rotation.shape[1]))))
+        for each in made
+    ]
 
 
 def low_rank_factor(
@@ -379,6 +406,7 @@ def low_rank_factor(
             own = own_values(kernel, batch, constant)
             left[start : start + len(part)] = np.maximum(own - np.sum(part**2, axis=1), 0.0)
         start += len(part)
+    roots = np.sqrt(np.where(norms > 0, norms, 1.0))
     for begin in range(0, total, CHUNK):
-        basis[begin : begin + CHUNK] /= np.sqrt(norms)
+        basis[begin : begin + CHUNK] /= roots
     return Factor(cast(jax.Array, basis), cast(jax.Array, norms)), left

@@ -303,8 +303,8 @@ class BMSVMClassifier(
             if problem.samples_kernel and problem.grid is None:
                 raise ValueError(
                     'lengthscale="sample" needs a grid here: pass lengthscale_grid such as '
-                    "numpy.geomspace(0.5, 50, 8), fewer values for more rows; or another "
-                    f"lengthscale. Got lengthscale_grid={self.lengthscale_grid!r} and "
+                    "numpy.geomspace(0.5, 50, 8), which beyond 2000 rows is sampled with low rank, "
+                    f"or another lengthscale. Got lengthscale_grid={self.lengthscale_grid!r} and "
                     f"{len(labels)} rows"
                 )
             tuned = sampler.tuned_chains(problem, self.num_chains)
@@ -368,8 +368,9 @@ class BMSVMClassifier(
             check_choice("features", self.features, FEATURES)
             fits = self.coupling == "sum_to_zero" and not self._precomputed(self.kernel)
             sampled = isinstance(self.lengthscale, str) and self.lengthscale == "sample"
+            fits = fits and not (sampled and self.lengthscale_grid is None)
             automatic = self.features == "auto"
-            exact = automatic and (n_rows <= EXACT_ROWS or sampled or not fits)
+            exact = automatic and (n_rows <= EXACT_ROWS or not fits)
             how = LowRank("nystrom" if automatic else self.features)
             if exact or self.features == "exact":
                 if self.rank is not None and not automatic:
@@ -378,11 +379,6 @@ class BMSVMClassifier(
                         'features="exact"'
                     )
                 return None
-        if isinstance(self.lengthscale, str) and self.lengthscale == "sample":
-            raise ValueError(
-                'lengthscale="sample" needs features="exact"; parameters of the kernel are fixed '
-                f"with features={how.kind!r}"
-            )
         if self.rank is not None:
             how = replace(how, rank=self.rank)
         if how.dtype is None and self._preset(how) == "large":
@@ -468,7 +464,7 @@ class BMSVMClassifier(
         which = np.unique(np.linspace(0, total - 1, min(total, LOO_DRAWS)).astype(int))
         sites = ("scores", "noise_variance", "precision", "lengthscale")
         if "scores" not in samples:  # they were integrated out
-            sites = ("weights", "intercept", "noise_variance", "precision")
+            sites = ("weights", "intercept", "noise_variance", "precision", "lengthscale")
             problem = some_rows(problem, LOO_ROWS)
         draws = {
             name: samples[name].reshape(total, *samples[name].shape[2:])[which]
@@ -702,9 +698,9 @@ class BMSVMClassifier(
 
 def _collected(problem: Problem) -> tuple[str, ...]:
     """Sites of the chains to keep."""
-    if problem.reference is not None:  # scores are integrated out
-        return tuple(name for name in WATCHED if name != "scores")
-    return WATCHED if problem.grid is None else (*WATCHED, "lengthscale", "lengthscale_accept_prob")
+    integrated = () if problem.reference is None else ("scores",)
+    sites = tuple(name for name in WATCHED if name not in integrated)
+    return sites if problem.grid is None else (*sites, "lengthscale", "lengthscale_accept_prob")
 
 
 def _chosen_lengthscale(run: Run, given: ArrayLike | str) -> ArrayLike:

@@ -116,7 +116,8 @@ class BMSVMState(NamedTuple):
 
         def draw(key, position):
             key = jax.random.fold_in(key, SCORES_STREAM)
-            return scores_of(draw_columns(key, position, self.problem), self.problem)
+            here = self.problem.at(position.kernel)
+            return scores_of(draw_columns(key, position, here), here)
 
         one_chain = is_prng_key(self.rng_key)
         return (draw if one_chain else jax.vmap(draw))(self.rng_key, self.position)

@@ -28,6 +28,7 @@ from bmsvm.models.collapsed import (
     log_likelihood_of_functions,
     log_scales,
 )
+from bmsvm.models.kernel_parameters import KernelGrid
 from bmsvm.models.problem import Problem, some_rows
 from bmsvm.models.reference import Reference, from_coordinates, rotate, unrotate
 
@@ -205,17 +206,18 @@ def with_reference(problem: Problem, *, num_nodes: int | None = None) -> Problem
     Parameters
     ----------
     problem
-        The prepared data: theta fixed, coupling ``sum_to_zero``, likelihood ``hinge`` or
-        ``normalized``.
+        The prepared data: theta fixed or on a grid, each value of which has a reference; coupling
+        ``sum_to_zero``, likelihood ``hinge`` or ``normalized``.
     num_nodes
         Points at which the noise is integrated: even, at least twice the columns. Default: 16, or
         as many as are needed.
     """
+    if problem.grid is not None:
+        return _with_references(problem, num_nodes)
     needed = obstacle(problem.coupling, problem.likelihood)
     if needed is not None or problem.samples_kernel:
-        raise ValueError(
-            f'preset="large" needs {needed or "parameters of the kernel that are fixed"}'
-        )
+        given = "parameters of the kernel that are fixed, or a lengthscale on a given grid"
+        raise ValueError(f'preset="large" needs {needed or given}')
     k = problem.n_columns
     count = max(NODES, 2 * k) if num_nodes is None else num_nodes
     if count < 2 * k or count % 2:
@@ -242,6 +244,22 @@ def with_reference(problem: Problem, *, num_nodes: int | None = None) -> Problem
     _, scales = _best_logs(replace(problem, reference=reference))
     kept = jax.tree.map(lambda part: jnp.asarray(part, dtype), reference)
     return replace(problem, reference=kept._replace(scales=jnp.asarray(scales, dtype)))
+
+
+def _with_references(problem: Problem, num_nodes: int | None) -> Problem:
+    """Give each value of the grid its reference, and the problem that of the first."""
+    grid = cast(KernelGrid, problem.grid)
+    each = [
+        with_reference(replace(problem.at(jnp.asarray(i)), grid=None), num_nodes=num_nodes)
+        for i in range(grid.values.size)
+    ]
+    references = [cast(Reference, one.reference) for one in each]
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *references)
+    return replace(
+        problem,
+        grid=grid._replace(reference=stacked),
+        reference=references[int(grid.start)],
+    )
 
 
 def _intercept_scale(logs: np.ndarray, problem: Problem) -> float:

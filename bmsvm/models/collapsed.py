@@ -21,10 +21,11 @@ from bmsvm.models.couplings import class_map
 from bmsvm.models.hierarchy import Position, log_likelihood, noise_prior, precision_prior
 from bmsvm.models.likelihoods import margin_offset, rectify, weigh
 from bmsvm.models.problem import Problem
-from bmsvm.models.reference import Reference, from_coordinates, log_volume
+from bmsvm.models.reference import Reference, from_coordinates, log_volume, to_coordinates
 
 __all__ = [
     "Coordinates",
+    "coordinates_of",
     "draw_columns",
     "fisher_information",
     "functions_of",
@@ -32,6 +33,7 @@ __all__ = [
     "log_likelihood_of_functions",
     "log_posterior",
     "log_scales",
+    "position_of",
     "variances_of",
 ]
 
@@ -200,6 +202,30 @@ def log_density(at: Coordinates, problem: Problem) -> jax.Array:
     reference = cast(Reference, problem.reference)
     x = from_coordinates(at.xi, at.logs, reference)
     return log_posterior(x, at.logs, problem, reference) + log_volume(at.logs, reference)
+
+
+def coordinates_of(position: Position, problem: Problem) -> Coordinates:
+    """Coordinates of a position, whose columns are not used, under the problem's reference."""
+    reference = cast(Reference, problem.reference)
+    log_scale = 0.5 * jnp.log(position.noise_variance)
+    logs = jnp.stack([log_scale, jnp.log(position.precision) - 2 * log_scale])
+    intercept = position.intercept / reference.intercept_scale
+    x = jnp.append(position.weights.T, intercept[:, None], axis=1)
+    return Coordinates(to_coordinates(x, logs, reference), logs)
+
+
+def position_of(at: Coordinates, position: Position, problem: Problem) -> Position:
+    """Undo :func:`coordinates_of`; theta is that of ``position``, and there are no columns."""
+    reference = cast(Reference, problem.reference)
+    x = from_coordinates(at.xi, at.logs, reference)
+    noise_variance, precision = variances_of(at.logs)
+    return position._replace(
+        columns=cast(jax.Array, None),
+        weights=x[:, :-1].T,
+        intercept=reference.intercept_scale * x[:, -1],
+        noise_variance=noise_variance,
+        precision=precision,
+    )
 
 
 def fisher_information(

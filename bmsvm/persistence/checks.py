@@ -58,7 +58,7 @@ def check_problem(problem: Any, sampler: BMSVMGibbs) -> None:
     for value in jax.tree.leaves(problem.hyper):
         _require_array(value, (), "float64", "the hyperparameters")
     _require(problem.family is None, "parameters of the kernel")
-    _check_low_rank(problem, sampler)
+    _check_low_rank(problem, problem, sampler, ())
     _check_factors(problem.factor, problem.masked, problem, ())
     if problem.grid is not None:
         _require(isinstance(problem.grid, KernelGrid), "the grid of lengthscales")
@@ -70,37 +70,41 @@ def check_problem(problem: Any, sampler: BMSVMGibbs) -> None:
         start = np.asarray(problem.grid.start)
         _require(start.shape == () and start.dtype.kind == "i", "the first lengthscale")
         _require(bool(0 <= start < size[0]), "the first lengthscale")
+        _check_low_rank(problem.grid, problem, sampler, size)
         _check_factors(problem.grid.factors, problem.grid.masked, problem, size)
 
 
-def _check_low_rank(problem: Problem, sampler: BMSVMGibbs) -> None:
+def _check_low_rank(
+    parts: Problem | KernelGrid, problem: Problem, sampler: BMSVMGibbs, lead: tuple[int, ...]
+) -> None:
     """Require features, remainder and reference of shapes that the factor gives."""
     n, r, k = problem.labels.shape[0], problem.factor.eigenvalues.shape[-1], problem.n_columns
-    low, left, near = problem.features, problem.remainder, problem.reference
+    low, left, near = parts.features, parts.remainder, parts.reference
     _require((low is None) == (sampler._settings["features"] is None), "the features")
     _require((near is not None) == (sampler._preset == "large"), "the reference")
     if low is not None:
         _require(isinstance(low, FeatureMap) and low.kind in KINDS, "the features")
         points, rotation = low.points, low.rotation
-        _require(points.ndim == 2 and rotation.ndim == 2, "the features")
-        raw = len(points) * (2 if low.kind == "fourier" else 1)
-        _require_array(points, points.shape, "float64", "the points of the features")
-        _require_array(rotation, (raw, r), "float64", "the rotation of the features")
-        _require_array(low.error, (), "float64", "the error of the features")
+        _require(points.ndim == 2 + len(lead), "the features")
+        many, p = points.shape[-2:]
+        raw = many * (2 if low.kind == "fourier" else 1)
+        _require_array(points, (*lead, many, p), "float64", "the points of the features")
+        _require_array(rotation, (*lead, raw, r), "float64", "the rotation of the features")
+        _require_array(low.error, lead, "float64", "the error of the features")
     _require((left is not None) == (low is not None and low.kind == "nystrom"), "the remainder")
     if left is not None:
-        _require_array(left, (n,), problem.factor.basis.dtype.name, "the remainder")
+        _require_array(left, (*lead, n), problem.factor.basis.dtype.name, "the remainder")
         _require(bool(np.all(np.asarray(left) >= 0)), "the remainder")
     if near is not None:
         _require(isinstance(near, Reference), "the reference")
-        size = near.rotation.shape[0]
+        size, nodes = near.rotation.shape[-1], near.nodes.shape[-2]
         _require(size in (r + 1, k * (r + 1)), "the reference")
         shapes: dict[str, tuple[int, ...]] = dict.fromkeys(("logs", "scales"), (2,))
         shapes.update(dict.fromkeys(("curvature", "mode", "slope"), (k, r + 1)))
         shapes.update(dict.fromkeys(("growth", "intercept_scale"), ()))
-        shapes.update(rotation=(size, size), nodes=(near.nodes.shape[0], k))
+        shapes.update(rotation=(size, size), nodes=(nodes, k))
         for name, shape in shapes.items():
-            _require_array(getattr(near, name), shape, "float64", f"the reference's {name}")
+            _require_array(getattr(near, name), (*lead, *shape), "float64", f"reference's {name}")
 
 
 def _check_factors(factor: Any, masked: Any, problem: Problem, lead: tuple[int, ...]) -> None:
