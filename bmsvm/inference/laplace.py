@@ -159,7 +159,7 @@ def _curvature(
     """Rotation and eigenvalues (k, r + 1) of the Fisher information, the mean over some x."""
     k, wide = places[0].shape
     stride = problem.n_rows / min(problem.n_rows, FISHER_ROWS)
-    if stride > 1:
+    if stride > 1 or not isinstance(problem.factor.basis, jax.Array):  # then it is computed
         problem = some_rows(problem, FISHER_ROWS)
     basis, eigenvalues = problem.factor
     information = jnp.zeros(())

@@ -19,6 +19,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from bmsvm._validation import check_count
 from bmsvm.inference.gibbs import BMSVMState
+from bmsvm.models.computed_basis import ComputedBasis
 from bmsvm.models.problem import Problem
 
 __all__ = ["CHAINS", "ROWS", "make_mesh", "place", "to_host"]
@@ -80,6 +81,8 @@ def place(what: Placed, mesh: Mesh, *, local: bool = False) -> Placed:
             "rows can be spread over devices only where the factor of the Gram matrix is made "
             'beforehand: pass a number for the lengthscale, or lengthscale="sample" with a grid'
         )
+    if isinstance(problem.factor.basis, ComputedBasis):
+        raise ValueError("rows can be spread over devices only where the basis is kept")
     if local and isinstance(what, BMSVMState):
         raise ValueError("local is for a problem: make the chains of the placed problem")
     if local and problem.n_rows <= problem.factor.eigenvalues.shape[0] + 1:

@@ -22,11 +22,13 @@ from bmsvm.inference.calibration import Calibration
 from bmsvm.inference.cross_validation import CrossValidation
 from bmsvm.inference.evidence import EvidenceMaximum
 from bmsvm.kernels import Factor
+from bmsvm.models.computed_basis import ComputedBasis
 from bmsvm.models.hyperparameters import Hyperparameters
 from bmsvm.models.kernel_parameters import Design, KernelGrid
 from bmsvm.models.problem import Problem
 from bmsvm.models.reference import Reference
 from bmsvm.persistence.errors import ModelFileError
+from bmsvm.rows import PiecewiseRows
 
 __all__ = ["STORAGE", "Decoder", "Encoder"]
 
@@ -34,6 +36,7 @@ STRUCTURES: dict[str, type] = {
     structure.__name__: structure
     for structure in (
         Calibration,
+        ComputedBasis,
         CrossValidation,
         Design,
         Diagnosis,
@@ -91,8 +94,8 @@ class Encoder:
         if isinstance(value, np.generic):
             _check_type(value.dtype, name)
             return {"scalar": self.encode(value.item(), name), "dtype": value.dtype.name}
-        if isinstance(value, np.ndarray):
-            return self._numpy(value, name)
+        if isinstance(value, np.ndarray | PiecewiseRows):
+            return self._numpy(np.asarray(value), name)
         if isinstance(value, int):
             return int(value)
         if isinstance(value, float):
