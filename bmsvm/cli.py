@@ -25,7 +25,7 @@ from bmsvm.kernels import NAMED
 from bmsvm.models.couplings import COUPLINGS
 from bmsvm.models.likelihoods import LIKELIHOODS
 from bmsvm.persistence import load
-from bmsvm.persistence.atomic import replacing
+from bmsvm.storage.atomic import replacing
 
 __all__ = ["main"]
 

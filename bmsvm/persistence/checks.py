@@ -21,7 +21,7 @@ from bmsvm.models.kernel_parameters import Design, KernelGrid
 from bmsvm.models.likelihoods import LIKELIHOODS
 from bmsvm.models.problem import Problem
 from bmsvm.models.reference import Reference
-from bmsvm.persistence.errors import ModelFileError
+from bmsvm.storage.errors import ModelFileError
 
 __all__ = ["check_fitted", "check_problem", "check_samples", "check_selection", "state_like"]
 

@@ -1,7 +1,7 @@
 """Settings and arrays as JSON beside a table of arrays, and back.
 
 What JSON has is itself; the rest is an object with one of the keys below. Decoding builds numbers,
-strings, containers and arrays, and of classes only those that are listed in ``STRUCTURES``.
+strings, containers and arrays, and of classes only those that were registered.
 """
 
 from __future__ import annotations
@@ -16,41 +16,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bmsvm.estimators.convergence import Diagnosis
-from bmsvm.features import FeatureMap, LowRank
-from bmsvm.inference.calibration import Calibration
-from bmsvm.inference.cross_validation import CrossValidation
-from bmsvm.inference.evidence import EvidenceMaximum
-from bmsvm.kernels import Factor
-from bmsvm.models.computed_basis import ComputedBasis
-from bmsvm.models.hyperparameters import Hyperparameters
-from bmsvm.models.kernel_parameters import Design, KernelGrid
-from bmsvm.models.problem import Problem
-from bmsvm.models.reference import Reference
-from bmsvm.persistence.errors import ModelFileError
 from bmsvm.rows import PiecewiseRows
+from bmsvm.storage.errors import ModelFileError
 
-__all__ = ["STORAGE", "Decoder", "Encoder"]
+__all__ = ["STORAGE", "Decoder", "Encoder", "register"]
 
-STRUCTURES: dict[str, type] = {
-    structure.__name__: structure
-    for structure in (
-        Calibration,
-        ComputedBasis,
-        CrossValidation,
-        Design,
-        Diagnosis,
-        EvidenceMaximum,
-        Factor,
-        FeatureMap,
-        Hyperparameters,
-        KernelGrid,
-        LowRank,
-        Problem,
-        Reference,
-    )
-}
-"""Classes that may be saved: frozen data, made of their fields."""
+STRUCTURES: dict[str, type] = {}
+"""Classes that may be saved: frozen data, made of their fields. See :func:`register`."""
 
 STORAGE: dict[str, str] = {
     "bool": "i1",
@@ -72,6 +44,11 @@ TEXT_LIMIT = 2**26
 """The most bytes of an array of strings."""
 
 KEY_KINDS = ("threefry2x32", "rbg", "unsafe_rbg")
+
+
+def register(*structures: type) -> None:
+    """Let classes be saved, by their names."""
+    STRUCTURES.update({structure.__name__: structure for structure in structures})
 
 
 class Encoder:
