@@ -82,6 +82,8 @@ class Problem:
     """``k(x, x) - |Phi(x)|^2`` of each row, shape (n,), of such a factor; None where it is zero."""
     reference: Reference | None = None
     """A normal distribution near the posterior, which some moves go by; no part of the model."""
+    row_parts: int = field(default=1, metadata={"static": True})
+    """Equal parts into which rows are spread over devices; no part of the model."""
 
     @property
     def samples_kernel(self) -> bool:
@@ -202,6 +204,7 @@ def some_rows(problem: Problem, count: int) -> Problem:
         row_weights=of(problem.row_weights),
         remainder=of(problem.remainder),
         grid=grid,
+        row_parts=1,
     )
 
 
