@@ -14,7 +14,8 @@ from bmsvm.rows import PiecewiseRows, in_pieces, pieces_of
 RNG = np.random.default_rng(0)
 N = 500
 X = (3.0 * RNG.normal(size=(N, 3)) + [0.0, 5.0, -2.0]).astype(np.float32)
-Y = np.array(["a", "b", "c"])[(X[:, 0] > 0).astype(int) + (X[:, 1] > 6)]
+NOISY = X + 2.0 * RNG.normal(size=(N, 3))
+Y = np.array(["a", "b", "c"])[(NOISY[:, 0] > 0).astype(int) + (NOISY[:, 1] > 6)]
 NEW = RNG.normal(size=(300, 3)).astype(np.float32)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from sklearn.preprocessing import StandardScaler
@@ -104,7 +104,7 @@ class KernelInputs:
         if self.input_mean_ is None:
             return X
         if isinstance(X, PiecewiseRows):
-            return X.standardized(self.input_mean_, self.input_scale_)
+            return X.standardized(self.input_mean_, cast(np.ndarray, self.input_scale_))
         return (X - self.input_mean_) / self.input_scale_
 
     def _checked_rows(self, X: Any, kernel: KernelFn | str) -> Any:

@@ -257,7 +257,7 @@ class BMSVMGibbs(MCMCKernel):
         if y is None:
             raise ValueError("y must be given: run(key, X, y), or run(key, problem)")
         if in_pieces(X) and not isinstance(X, PiecewiseRows):
-            X = PiecewiseRows(X)
+            X = cast(Any, PiecewiseRows(X))
         precision = str(jnp.result_type(float))
         cached, data = self._prepared, (X, y, row_weights, spare_rows, precision)
         if cached is None or not all(map(_same, cached[0], data)):

@@ -4,14 +4,14 @@
 (q, r). All that the sampler of weights asks of a basis are the products ``W U'`` and ``V U``, W
 with a few rows and r columns, V with a few rows and n columns. Here they are ``(W R') F'`` and
 ``(V F) R``, part by part along the rows: memory is that of the rows and not of the basis, and the
-time that of computing F twice for each step. R has large entries that cancel, so that all of it is
-done in float64.
+time that of computing F for each step. R has large entries that cancel, so that all of it is done
+in float64.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
@@ -22,7 +22,14 @@ from bmsvm.features import FeatureMap
 from bmsvm.kernels import PROFILES
 from bmsvm.rows import Rows, pieces_of
 
-__all__ = ["ComputedBasis", "computed_basis"]
+__all__ = [
+    "ComputedBasis",
+    "by_row",
+    "computed_basis",
+    "design_of",
+    "onto_basis",
+    "onto_features",
+]
 
 PART = 2048
 """Rows of which features are computed at a time."""
@@ -63,16 +70,7 @@ class ComputedBasis:
 
     def __getitem__(self, which: Any) -> jax.Array:
         """Rows of the basis by their numbers (m,), shape (m, r)."""
-        some = ComputedBasis(
-            self.rows[which],
-            self.present[which],
-            self.points,
-            self.rotation,
-            self.kind,
-            self.kernel,
-            self.precision,
-        )
-        return _dense(some)
+        return _dense(replace(self, rows=self.rows[which], present=self.present[which]))
 
 
 class _Transposed:
@@ -84,7 +82,7 @@ class _Transposed:
 
 
 def _raw(rows: jax.Array, present: jax.Array, basis: ComputedBasis) -> jax.Array:
-    """Raw features of some rows, shape (b, q)."""
+    """Raw features of some rows (b, p), shape (b, q)."""
     across = rows @ basis.points.T
     if basis.kind == "fourier":
         waves = jnp.concatenate([jnp.cos(across), jnp.sin(across)], axis=1)
@@ -96,23 +94,18 @@ def _raw(rows: jax.Array, present: jax.Array, basis: ComputedBasis) -> jax.Array
     return values * present[:, None]
 
 
-def _parts(basis: ComputedBasis, *along: jax.Array) -> tuple[jax.Array, ...]:
-    """Rows, and arrays that lead with n, in parts of equal size, zeros at the end."""
-    n = basis.shape[0]
-    size = min(PART, n)
-    missing = -n % size
-
-    def split(array):
-        padded = jnp.pad(array, [(0, missing)] + [(0, 0)] * (array.ndim - 1))
-        return padded.reshape(-1, size, *array.shape[1:])
-
-    return tuple(split(each) for each in (basis.rows, basis.present, *along))
-
-
 def _mapped(compute: Callable[[jax.Array], jax.Array], basis: ComputedBasis) -> jax.Array:
     """``compute`` of the raw features of each part (b, q), put together along the rows."""
-    each = jax.lax.map(lambda part: compute(_raw(*part, basis)), _parts(basis))
-    return each.reshape(-1, *each.shape[2:])[: basis.shape[0]]
+    n = basis.shape[0]
+    size = min(PART, n)
+
+    def split(array):
+        padded = jnp.pad(array, [(0, -n % size)] + [(0, 0)] * (array.ndim - 1))
+        return padded.reshape(-1, size, *array.shape[1:])
+
+    parts = split(basis.rows), split(basis.present)
+    each = jax.lax.map(lambda part: compute(_raw(part[0], part[1], basis)), parts)
+    return each.reshape(-1, *each.shape[2:])[:n]
 
 
 @jax.jit
@@ -120,30 +113,36 @@ def _dense(basis: ComputedBasis) -> jax.Array:
     return _mapped(lambda raw: (raw @ basis.rotation).astype(basis.dtype), basis)
 
 
-@jax.custom_vjp
 def _onto_rows(weights: jax.Array, basis: ComputedBasis) -> jax.Array:
     """``W U'``, shape (k, n), of weights (k, r)."""
-    small = (weights.astype(basis.rotation.dtype) @ basis.rotation.T).T
+    small = onto_features(weights, basis).T
     return _mapped(lambda raw: (raw @ small).astype(basis.dtype), basis).T
 
 
-def _forward(weights: jax.Array, basis: ComputedBasis) -> tuple[jax.Array, ComputedBasis]:
-    return _onto_rows(weights, basis), basis
+# For a loop over parts of the rows, whatever the basis is: what there is of each row, a design of
+# some of them, weights for it, and back.
 
 
-def _backward(basis: ComputedBasis, slopes: jax.Array) -> tuple[jax.Array, None]:
-    """``V U``, shape (k, r), of slopes V (k, n)."""
-
-    def add(total, part):
-        rows, present, slope = part
-        return total + slope.astype(total.dtype).T @ _raw(rows, present, basis), None
-
-    zero = jnp.zeros((len(slopes), basis.rotation.shape[0]), basis.rotation.dtype)
-    total, _ = jax.lax.scan(add, zero, _parts(basis, slopes.T))
-    return (total @ basis.rotation).astype(basis.dtype), None
+def by_row(basis: Any) -> Any:
+    """Return what a basis has of each row: itself, or the rows, arrays that lead with n."""
+    return (basis.rows, basis.present) if isinstance(basis, ComputedBasis) else basis
 
 
-_onto_rows.defvjp(_forward, _backward)
+def design_of(some: Any, basis: Any) -> jax.Array:
+    """Design (b, q) of some rows, as :func:`by_row` has them."""
+    return _raw(*some, basis) if isinstance(basis, ComputedBasis) else some
+
+
+def onto_features(weights: jax.Array, basis: Any) -> jax.Array:
+    """Weights of the design (k, q) of weights of the basis (k, r)."""
+    if not isinstance(basis, ComputedBasis):
+        return weights.astype(basis.dtype)
+    return weights.astype(basis.rotation.dtype) @ basis.rotation.T
+
+
+def onto_basis(slopes: jax.Array, basis: Any) -> jax.Array:
+    """Slopes by weights of the basis (k, r), of slopes by those of the design (k, q)."""
+    return slopes @ basis.rotation if isinstance(basis, ComputedBasis) else slopes
 
 
 def computed_basis(
@@ -178,10 +177,11 @@ def computed_basis(
     for piece in pieces_of(rows):
         held[start : start + len(piece)] = piece / scale
         start += len(piece)
-    parts: Any = (
-        held,
-        (np.arange(n_rows) < start).astype(np.float64),
-        np.asarray(features.points) / scale,
-        np.asarray(features.rotation) / np.sqrt(eigenvalues),
-    )
-    return ComputedBasis(*parts, features.kind, kernel, np.dtype(dtype).name)
+    arrays: dict[str, Any] = {
+        "rows": held,
+        "present": (np.arange(n_rows) < start).astype(np.float64),
+        "points": np.asarray(features.points) / scale,
+        "rotation": np.asarray(features.rotation) / np.sqrt(eigenvalues),
+    }
+    precision = np.dtype(dtype).name
+    return ComputedBasis(**arrays, kind=features.kind, kernel=kernel, precision=precision)

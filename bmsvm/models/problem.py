@@ -84,6 +84,8 @@ class Problem:
     """``k(x, x) - |Phi(x)|^2`` of each row, shape (n,), of such a factor; None where it is zero."""
     reference: Reference | None = None
     """A normal distribution near the posterior, which some moves go by; no part of the model."""
+    row_parts: int = field(default=1, metadata={"static": True})
+    """Equal parts into which rows are spread over devices; no part of the model."""
 
     @property
     def samples_kernel(self) -> bool:
@@ -204,6 +206,7 @@ def some_rows(problem: Problem, count: int) -> Problem:
         row_weights=of(problem.row_weights),
         remainder=of(problem.remainder),
         grid=grid,
+        row_parts=1,
     )
 
 
@@ -342,9 +345,10 @@ def prepare(
         )
     hyperparameters.validate()
     precomputed = isinstance(kernel, str) and kernel == "precomputed"
-    if features is not None and in_pieces(X):
-        X = X if isinstance(X, PiecewiseRows) else PiecewiseRows(X)
-    rows, classes, labels = check_rows_and_labels(X, y, precomputed=precomputed)
+    given: Any = X
+    if features is not None and in_pieces(X) and not isinstance(X, PiecewiseRows):
+        given = PiecewiseRows(X)
+    rows, classes, labels = check_rows_and_labels(given, y, precomputed=precomputed)
     _check_sampled(
         kernel,
         lengthscale,
@@ -503,7 +507,7 @@ def _low_rank_grid(
 ) -> KernelGrid:
     """Low-rank factors of rows at each value of a grid, zeros following up to ``n_rows``."""
     values, log_prior = make_grid(given, prior, bounds, GRID_SIZES[1])
-    start = int(nearest_on_grid(np.asarray(kernels.median_distance(rows)), values))
+    start = int(nearest_on_grid(np.asarray(kernels.median_distance(cast(Any, rows))), values))
     made = features_on(rows, kernel, how, values, start)
     dtype, (_, rank) = _dtype_of(how), made[0].rotation.shape
     check_bases_fit(values.size, n_rows, rank, dtype.itemsize)

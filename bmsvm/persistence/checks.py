@@ -54,6 +54,8 @@ def check_problem(problem: Any, sampler: BMSVMGibbs) -> None:
     classes, known = problem.n_classes, np.unique(problem.labels)
     _require(type(classes) is int and 2 <= classes == len(known) <= n, "the number of classes")
     _require(known[0] == 0 and known[-1] == classes - 1, "the labels")
+    parts = problem.row_parts
+    _require(type(parts) is int and parts >= 1 and n % parts == 0, "the parts of the rows")
     if problem.row_weights is not None:
         _require_array(problem.row_weights, (n,), "float64", "the weights of the rows")
     for value in jax.tree.leaves(problem.hyper):
