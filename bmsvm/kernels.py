@@ -85,6 +85,19 @@ def stationary(name: str, lengthscale: jax.Array) -> KernelFn:
     return lambda X1, X2: unit(X1 / lengthscale, X2 / lengthscale)
 
 
+def stationary_at(name: str, distances: jax.Array, lengthscale: jax.Array) -> jax.Array:
+    """Named stationary kernel at distances (n1, n2) between rows, with one lengthscale for all.
+
+    A distance is that of a point on a line from its origin.
+    """
+    unit = STATIONARY[name](1.0)
+
+    def at(distance: jax.Array) -> jax.Array:
+        return unit(distance.reshape(1, 1), jnp.zeros((1, 1)))[0, 0]
+
+    return jax.vmap(jax.vmap(at))(distances / lengthscale)
+
+
 def gaussian(lengthscale: ArrayLike = 1.0) -> KernelFn:
     """Gaussian kernel ``exp(-|x - x'|^2 / (2 theta^2))``.
 
