@@ -172,8 +172,6 @@ def _as_labels(y: ArrayLike) -> np.ndarray:
                 "y must have labels of one type; "
                 f"got y[{one}] = {given[one]!r} and y[{other}] = {given[other]!r}"
             )
-    if labels.dtype.kind in "iub":
-        return labels
     for row, label in enumerate(given):
         missing = label is None or (
             isinstance(label, float | np.inexact) and not bool(np.isfinite(label))
