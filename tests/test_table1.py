@@ -400,7 +400,7 @@ def test_theta_of_the_classifier_is_found_without_the_rows_left_out(monkeypatch)
 
         def fit(self, rows, labels):
             searched.append(rows)
-            self.lengthscale_ = np.array([1.0 + len(searched), 9.0])
+            self.lengthscale_ = np.array([1.0 + len(searched), 2.5])
             return self
 
     rng, labels = np.random.default_rng(0), np.arange(24) % 3
@@ -415,7 +415,7 @@ def test_theta_of_the_classifier_is_found_without_the_rows_left_out(monkeypatch)
     assert len(searched) == len(blocks) == 2
     for own, given in zip(blocks, searched, strict=True):
         np.testing.assert_array_equal(given, np.delete(protocol.standardized(rows), own, axis=0))
-    assert found["chosen"] == [{"lengthscale": [2.0, 9.0]}, {"lengthscale": [3.0, 9.0]}]
+    assert found["chosen"] == [{"lengthscale": [2.0, 2.5]}, {"lengthscale": [3.0, 2.5]}]
     assert found["n_tested"] == 24
     assert found["error"] < 0.5
     assert found["log_loss"] < np.log(3)
