@@ -85,6 +85,19 @@ def stationary(name: str, lengthscale: jax.Array) -> KernelFn:
     return lambda X1, X2: unit(X1 / lengthscale, X2 / lengthscale)
 
 
+def stationary_at(name: str, distances: jax.Array, lengthscale: jax.Array) -> jax.Array:
+    """Named stationary kernel at distances (n1, n2) between rows, with one lengthscale for all.
+
+    A distance is that of a point on a line from its origin.
+    """
+    unit = STATIONARY[name](1.0)
+
+    def at(distance: jax.Array) -> jax.Array:
+        return unit(distance.reshape(1, 1), jnp.zeros((1, 1)))[0, 0]
+
+    return jax.vmap(jax.vmap(at))(distances / lengthscale)
+
+
 def gaussian(lengthscale: ArrayLike = 1.0) -> KernelFn:
     """Gaussian kernel ``exp(-|x - x'|^2 / (2 theta^2))``.
 
@@ -167,6 +180,15 @@ STATIONARY: dict[str, Callable[[ArrayLike], KernelFn]] = {
 }
 """Kernels with a lengthscale that can be named by a string."""
 
+PROFILES: dict[str, Callable[[jax.Array], jax.Array]] = {
+    "gaussian": lambda squares: jnp.exp(-0.5 * squares),
+    "matern32": lambda squares: (1 + jnp.sqrt(3 * squares)) * jnp.exp(-jnp.sqrt(3 * squares)),
+    "matern52": lambda squares: (
+        (1 + jnp.sqrt(5 * squares) + 5 * squares / 3) * jnp.exp(-jnp.sqrt(5 * squares))
+    ),
+}
+"""The same as functions of squared distances over theta, which matrix products give."""
+
 NAMED: dict[str, Callable[[ArrayLike], KernelFn]] = {
     **STATIONARY,
     "linear": lambda lengthscale: linear(),
@@ -203,8 +225,9 @@ def median_distance(rows: ArrayLike, limit: int = 2000) -> float:
     Pairs of equal rows do not count; 1 where there are no others. Of more than ``limit`` rows,
     every so many are looked at.
     """
-    matrix = np.asarray(rows, np.float64)
-    distances = scipy.spatial.distance.pdist(matrix[:: -(-len(matrix) // limit)])
+    given = rows if hasattr(rows, "shape") else np.asarray(rows)
+    some = np.asarray(given[:: -(-given.shape[0] // limit)], np.float64)  # type: ignore[index]
+    distances = scipy.spatial.distance.pdist(some)
     apart = distances[distances > 0]
     return float(np.median(apart)) if apart.size else 1.0
 

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pytest
 from sklearn.gaussian_process.kernels import RBF, Matern
-from sklearn.metrics.pairwise import polynomial_kernel
+from sklearn.metrics.pairwise import euclidean_distances, polynomial_kernel
 from tinygp import kernels as tinygp_kernels
 
 import bmsvm
@@ -34,6 +34,14 @@ def test_stationary_kernels_are_those_of_scikit_learn(name: str, lengthscale: An
     square = gram_of(name, X1, lengthscale)
     np.testing.assert_allclose(square, theirs(lengthscale)(X1), rtol=1e-12)
     np.testing.assert_allclose(np.diag(square), 1.0)
+
+
+@pytest.mark.parametrize("name", sorted(STATIONARY))
+def test_distances_give_the_kernel_of_their_rows(name: str) -> None:
+    with jax.enable_x64(True):
+        distances, scale = jax.numpy.asarray(euclidean_distances(X1, X2)), jax.numpy.asarray(1.7)
+        found = kernels.stationary_at(name, distances, scale)
+    np.testing.assert_allclose(found, STATIONARY[name][1](1.7)(X1, X2), rtol=1e-12)
 
 
 def test_the_gaussian_kernel_is_the_one_of_the_paper() -> None:

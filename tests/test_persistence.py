@@ -30,7 +30,7 @@ from bmsvm import BMSVMClassifier, Hyperparameters, kernels, load
 from bmsvm.inference.cross_validation import CrossValidation
 from bmsvm.inference.evidence import EvidenceMaximum
 from bmsvm.persistence import FORMAT_VERSION, ModelFileError, atomic, document, model_file, netcdf3
-from bmsvm.persistence.encoding import STORAGE, Decoder, Encoder
+from bmsvm.storage.encoding import STORAGE, Decoder, Encoder
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 

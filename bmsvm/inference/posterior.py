@@ -15,9 +15,10 @@ memory is bounded, one program serves all, and results do not depend on how rows
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -41,6 +42,7 @@ from bmsvm.models.couplings import class_map, class_vector
 from bmsvm.models.kernel_parameters import nearest_on_grid
 from bmsvm.models.likelihoods import probabilities_by_class
 from bmsvm.models.problem import Problem
+from bmsvm.rows import PiecewiseRows
 
 __all__ = ["Evaluated", "Posterior", "Stage", "fill", "posterior_of"]
 
@@ -164,7 +166,7 @@ class Posterior:
 
     def evaluate(
         self,
-        rows: np.ndarray,
+        rows: np.ndarray | PiecewiseRows,
         *,
         functions: bool = True,
         probabilities: bool = True,
@@ -329,33 +331,35 @@ def posterior_of(
     chains, draws = samples["precision"].shape
     n_draws = chains * draws
     flat = {name: value.reshape(n_draws, *value.shape[2:]) for name, value in samples.items()}
-    if problem.grid is None:
-        each = [(lengthscale, problem.factor, np.ones(n_draws, bool))]
+    each: list[tuple[ArrayLike, Any, np.ndarray]]
+    low, grid = problem.features, problem.grid
+    maps: Any = problem.factor if low is None else low
+    if grid is None:
+        each = [(lengthscale, maps, np.ones(n_draws, bool))]
     else:
         # As NumPy arrays: outside float64 mode JAX would round what it indexes.
-        values, grams = np.asarray(problem.grid.values), problem.grid.factors
-        bases, eigenvalues = np.asarray(grams.basis), np.asarray(grams.eigenvalues)
+        values = np.asarray(grid.values)
+        maps = jax.tree.map(np.asarray, grid.factors if low is None else grid.features)
         numbers = nearest_on_grid(np.asarray(flat["lengthscale"]), values)
         each = [
-            (values[g], Factor(bases[g], eigenvalues[g]), numbers == g) for g in np.unique(numbers)
+            (values[g], jax.tree.map(operator.itemgetter(g), maps), numbers == g)
+            for g in np.unique(numbers)
         ]
-    low = problem.features
+    places: Any = None
     if low is None:
         # A spare row has no part in any function; its place is taken by any row.
         spare = problem.n_rows - len(training_rows)
         places = np.concatenate([training_rows, np.repeat(training_rows[-1:], spare, axis=0)])
-    else:
-        places = np.asarray(low.points)
     stages = tuple(
         Stage(
             kernel=kernel_at(kernel, theta),
             kind="nystrom" if low is None else low.kind,
-            points=places.astype(np.float64),
+            points=np.asarray(places if low is None else here.points, np.float64),
             constant=1.0 if isinstance(kernel, str) and kernel in STATIONARY else None,
-            projection=_within_rank(factor) if low is None else _padded(np.asarray(low.rotation)),
+            projection=_within_rank(here) if low is None else _padded(np.asarray(here.rotation)),
             draws=np.flatnonzero(mine),
         )
-        for theta, factor, mine in each
+        for theta, here, mine in each
     )
     # Points go to draws in the order of time, so that longer chains keep those of shorter ones.
     order = np.arange(n_draws).reshape(draws, chains).T.ravel()

@@ -29,6 +29,10 @@ __all__ = ["CertifiedMachine", "KernelMachine"]
 GAMMAS = np.geomspace(1e-3, 10, 9)
 """Values of gamma that are tried unless others are given."""
 
+TUNING_TOL = 1e-3
+"""What ``tol`` is at the least while gamma and the lengthscale are chosen, by counting errors: of
+the order of one part in 100,000 of what is minimised."""
+
 GAMMA_RANGE = (1e-6, 1e6)
 """Values of gamma that solvers can be asked for: beyond them they lose the numbers, or hours."""
 
@@ -66,8 +70,11 @@ class KernelMachine(KernelInputs, ClassifierMixin, BaseEstimator):
         self.tol = tol
         self.random_state = random_state
 
-    def _machine(self, n_classes: int) -> GramMachine:
-        """Return the machine for so many classes, with the settings of this estimator."""
+    def _machine(self, n_classes: int, tol: float | None = None) -> GramMachine:
+        """Return the machine for so many classes, with the settings of this estimator.
+
+        ``tol`` takes the place of the estimator's own.
+        """
         raise NotImplementedError
 
     # Fitting ---------------------------------------------------------------------------------
@@ -94,7 +101,7 @@ class KernelMachine(KernelInputs, ClassifierMixin, BaseEstimator):
         self.gamma_, self.lengthscale_ = float(gammas[0]), _plain(lengthscales[0])
         if _by_folds(self.gamma) or _by_folds(self.lengthscale):
             self.tuning_ = tune(
-                machine,
+                self._machine(len(self.classes_), max(self.tol, TUNING_TOL)),
                 gram_at,
                 labels,
                 weights,
@@ -253,8 +260,10 @@ class CertifiedMachine(KernelMachine):
         """Loss of the machine."""
         raise NotImplementedError
 
-    def _machine(self, n_classes: int) -> GramMachine:
-        return _Certified(self._loss(n_classes), float(self.intercept_precision), self.tol)
+    def _machine(self, n_classes: int, tol: float | None = None) -> GramMachine:
+        return _Certified(
+            self._loss(n_classes), float(self.intercept_precision), self.tol if tol is None else tol
+        )
 
 
 class _Certified:
