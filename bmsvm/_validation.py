@@ -71,6 +71,15 @@ def check_count(name: str, value: object, smallest: int = 1, largest: int | None
         raise ValueError(f"{name} must be an integer of at most {largest}; got {value!r}")
 
 
+MOST_SWEEPS = 2**31 - 1
+"""Sweeps are counted in 32 bits."""
+
+
+def check_sweeps(name: str, value: object, smallest: int = 1) -> None:
+    """Raise ``ValueError`` unless ``value`` is a number of sweeps, draws or chains."""
+    check_count(name, value, smallest, MOST_SWEEPS)
+
+
 def check_probability(name: str, value: object) -> None:
     """Raise ``ValueError`` unless ``value`` is a number between 0 and 1, both excluded."""
     good = isinstance(value, int | float | np.number) and 0 < value < 1

@@ -575,6 +575,13 @@ def test_rows_beyond_the_numbers_are_refused(model):
         model.predict(far)
 
 
+@pytest.mark.parametrize("name", ["num_chains", "num_warmup", "num_samples", "thinning"])
+def test_sweeps_without_end_are_refused(name):
+    """More than can be counted: draws would be made until memory is full."""
+    with pytest.raises(ValueError, match=rf"^{name} must be an integer of at most 2147483647; got"):
+        BMSVMClassifier(**{**QUICK, name: 10**400}).fit(ROWS, LABELS)
+
+
 def test_noise_beyond_single_precision_has_probabilities():
     fit_and_check(ROWS, LABELS, hyperparameters=Hyperparameters(noise_rate=1e300))
 
