@@ -271,13 +271,6 @@ MUTANTS = (
         "test_low_rank.py predicts_from_landmarks",
     ),
     Mutant(
-        "integrated scores: the mean over nodes forgets the level it is relative to",
-        COLLAPSED,
-        "value = level + jnp.log(total / len(nodes))",
-        "value = jnp.log(total / len(nodes))",
-        "test_low_rank.py noise_integrated",
-    ),
-    Mutant(
         "integrated scores: labels ignored where columns are drawn",
         COLLAPSED,
         "merit = log_likelihood(moved.T, problem) + noise",
@@ -300,7 +293,7 @@ MUTANTS = (
     ),
     Mutant(
         "Laplace coordinates: intercept not scaled back",
-        LARGE,
+        COLLAPSED,
         "intercept=reference.intercept_scale * x[:, -1]",
         "intercept=x[:, -1]",
         "test_low_rank.py leave_exact_draws",
