@@ -1,15 +1,20 @@
 """Data that outgrow the Gram matrix: ``python benchmarks/scale.py [--parts cost,mixing,...]``.
 
-``cost``    Seconds of a sweep of four chains, two steps each, at r = 512 and five classes, as the
-            rows grow; the exponent; and peak memory over that before the data, against that of Phi.
-            Every number of rows has a process of its own.
-``mixing``  1000 sweeps at 100,000 rows: time, and R-hat of log sigma2, log tau and functions.
-``exact``   Class probabilities of a Nystrom approximation of rank 500 against the exact ones, of
-            2000 rows, and two exact fits with different seeds beside it.
-``svc``     10,000 rows of six classes: error and log-loss beside a tuned, calibrated SVC.
-``noise``   What integrating the noise at 16 points changes in class probabilities.
+``cost``       Seconds of a sweep of four chains, two steps each, at r = 512 and 5 classes, as the
+               rows grow; the exponent; and peak memory over that before the data, against that of
+               Phi. Every number of rows has a process of its own.
+``mixing``     1000 sweeps at 100,000 rows: time, R-hat of log sigma2, log tau and functions, and
+               the log-loss at new rows.
+``rival``      A stochastic variational GP (GPyTorch, extra ``rivals``) of the same rows and
+               landmarks, in the time that ``mixing`` took: its log-loss at the same new rows.
+``exact``      Class probabilities of a Nystrom approximation of rank 500 against the exact ones, of
+               2000 rows, and two exact fits with different seeds beside it.
+``svc``        10,000 rows of six classes: error and log-loss beside a tuned, calibrated SVC.
+``processes``  Rows a second of two processes of one core, half of the rows each, against one.
+``noise``      What integrating the noise at 16 points changes in class probabilities.
 
-Each prints a table, and adds to ``benchmarks/results/scale.json``.
+Each prints a table, and adds to ``benchmarks/results/scale.json``. ``--devices 2`` makes two
+devices of the processor, over which ``cost`` and ``mixing`` spread the rows.
 """
 
 from __future__ import annotations
@@ -17,7 +22,13 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
+import os
+import pickle
 import resource
+import socket
+import subprocess
+import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -73,50 +84,71 @@ class Peak:
         return self.largest - self.before
 
 
-def prepared(n: int):
+def prepared(n: int, spare: int = 0):
+    """Rows and labels, and the problem of the first n; ``spare`` rows are left for testing."""
     from bmsvm import UNIT_NOISE, LowRank, prepare
 
-    X, y = synthetic(n)
-    return prepare(
-        X, y, lengthscale=LENGTHSCALE, likelihood="normalized", hyperparameters=UNIT_NOISE,
-        features=LowRank(rank=RANK, dtype="float32"),
+    X, y = synthetic(n + spare)
+    problem = prepare(
+        X[:n], y[:n], lengthscale=LENGTHSCALE, likelihood="normalized",
+        hyperparameters=UNIT_NOISE, features=LowRank(rank=RANK, dtype="float32"),
     )  # fmt: skip
+    return X, y, problem
 
 
-def cost_of(n: int) -> dict:
-    """Time and memory of sweeps, in this process."""
+def whole_mesh():
+    """All devices, rows spread over them; None where there is one."""
+    import jax
+
+    from bmsvm.inference.sharding import make_mesh
+
+    return make_mesh() if jax.device_count() > 1 else None
+
+
+def with_rough_reference(problem):
+    """Give a problem the reference of 10,000 rows: any takes a sweep of the same time."""
     from dataclasses import replace
 
+    from bmsvm.inference.laplace import with_reference
+    from bmsvm.models.problem import some_rows
+
+    return replace(problem, reference=with_reference(some_rows(problem, 10_000)).reference)
+
+
+def seconds_a_sweep(problem, mesh) -> float:
+    """Least of three times, of four chains that take two steps each."""
     import jax
 
     from bmsvm import BMSVMGibbs, run_chains
     from bmsvm.inference.blocks import collapsed
-    from bmsvm.inference.laplace import with_reference
-    from bmsvm.models.problem import some_rows
 
-    jax.config.update("jax_enable_x64", True)
-    jax.block_until_ready(jax.numpy.zeros(3) @ jax.numpy.zeros(3))
-    peak = Peak()
-    problem = prepared(n)
-    # Any reference takes the same time; that of fewer rows is found sooner.
-    small = with_reference(some_rows(problem, 10_000))
-    problem = replace(problem, reference=small.reference)
-    block = collapsed(path_length=1e6, max_steps=2)
-    sampler = BMSVMGibbs(likelihood="normalized", blocks=(block,))
-    sites = ("noise_variance", "precision")
+    sampler = BMSVMGibbs(likelihood="normalized", blocks=(collapsed(path_length=1e6, max_steps=2),))
     run = run_chains(
-        sampler, jax.random.key(0), problem, num_warmup=2, num_samples=1, collect=sites,
-        progress_bar=False,
+        sampler, jax.random.key(0), problem, num_warmup=2, num_samples=1, mesh=mesh,
+        collect=("noise_variance", "precision"), progress_bar=False,
     )  # fmt: skip
-    sweeps = max(3, min(50, 1_000_000 // n))
+    sweeps = max(3, min(50, 1_000_000 // problem.n_rows))
     times = []
     for _ in range(3):
         began = time.perf_counter()
         run = run.more(sweeps, progress_bar=False)
         times.append((time.perf_counter() - began) / sweeps)
+    return min(times)
+
+
+def cost_of(n: int) -> dict:
+    """Time and memory of sweeps, in this process."""
+    import jax
+
+    jax.config.update("jax_enable_x64", True)
+    jax.block_until_ready(jax.numpy.zeros(3) @ jax.numpy.zeros(3))
+    peak = Peak()
+    problem = with_rough_reference(prepared(n)[2])
+    seconds = seconds_a_sweep(problem, whole_mesh())
     return {
         "rows": n,
-        "seconds a sweep": min(times),
+        "devices": jax.device_count(),
+        "seconds a sweep": seconds,
         "bytes of Phi": 4 * n * RANK,
         "peak": peak.grown,
         "peak / Phi": peak.grown / (4 * n * RANK),
@@ -135,16 +167,21 @@ def cost(sizes: list[int]) -> dict:
     return {"sizes": found, "exponent": exponent}
 
 
+TEST_ROWS = 10_000
+
+
 def mixing(n: int, num_warmup: int = 200, num_samples: int = 800) -> dict:
     import jax
     from numpyro.diagnostics import effective_sample_size, split_gelman_rubin
+    from sklearn.metrics import log_loss
 
     from bmsvm import BMSVMGibbs, run_chains
     from bmsvm.inference.laplace import with_reference
+    from bmsvm.inference.posterior import posterior_of
 
     jax.config.update("jax_enable_x64", True)
     began = time.perf_counter()
-    problem = prepared(n)
+    X, y, problem = prepared(n, TEST_ROWS)
     features = time.perf_counter() - began
     began = time.perf_counter()
     problem = with_reference(problem)
@@ -157,7 +194,7 @@ def mixing(n: int, num_warmup: int = 200, num_samples: int = 800) -> dict:
     part = num_samples // 4
     run = run_chains(
         sampler, jax.random.key(0), problem, num_warmup=num_warmup, num_samples=part,
-        collect=sites, progress_bar=False,
+        collect=sites, mesh=whole_mesh(), progress_bar=False,
     )  # fmt: skip
     while True:
         draws = run.samples
@@ -169,6 +206,7 @@ def mixing(n: int, num_warmup: int = 200, num_samples: int = 800) -> dict:
         found = {
             "rows": n,
             "rank": problem.factor.basis.shape[1],
+            "devices": jax.device_count(),
             "error of the features": float(problem.features.error),
             "seconds for features": features,
             "seconds for the reference": reference,
@@ -176,14 +214,167 @@ def mixing(n: int, num_warmup: int = 200, num_samples: int = 800) -> dict:
             "seconds for sweeps": run.seconds,
             "acceptance": float(draws["accept_prob"].mean()),
             "steps": float(draws["num_steps"].mean()),
+            "sigma2": float(draws["noise_variance"].mean()),
         }
         for name, value in watched.items():
             found[f"R-hat of {name}"] = float(np.max(split_gelman_rubin(value)))
             found[f"effective draws of {name}"] = float(np.min(effective_sample_size(value)))
         print("  ".join(f"{name} {value:.4g}" for name, value in found.items()), flush=True)
         if run.num_samples >= num_samples:
-            return found
+            break
         run = run.more(part, progress_bar=False)
+    thin = {name: value[:, :: num_samples // 50] for name, value in draws.items()}
+    posterior = posterior_of(thin, problem, X[:n], lengthscale=LENGTHSCALE)
+    chances = np.empty((TEST_ROWS, CLASSES))
+    for part in posterior.evaluate(X[n:], functions=False):
+        chances[part.rows] = part.probabilities.mean(axis=-1)
+    found["log-loss"] = float(log_loss(y[n:], chances))
+    heights = 4.0 * functions(X[n:], CLASSES, seed=1000)
+    true = np.exp(heights - np.logaddexp.reduce(heights, axis=1, keepdims=True))
+    found["log-loss of the truth"] = float(log_loss(y[n:], true))
+    print({name: round(found[name], 5) for name in ("log-loss", "log-loss of the truth")})
+    return found
+
+
+def rival(n: int, seconds: float | None = None, batch: int = 1024, rate: float = 0.01) -> dict:
+    """A sparse variational GP with a softmax likelihood, one function a class, Adam."""
+    import gpytorch
+    import torch
+    from sklearn.metrics import log_loss
+
+    from bmsvm import LowRank
+    from bmsvm.features import landmarks_of
+    from bmsvm.kernels import gaussian
+
+    known = json.loads(RESULTS.read_text()).get("mixing", {}) if RESULTS.exists() else {}
+    if seconds is None:
+        parts = ("features", "the reference", "sweeps")
+        seconds = sum(known[f"seconds for {part}"] for part in parts)
+    torch.manual_seed(0)
+    X, y = synthetic(n + TEST_ROWS)
+    points = landmarks_of(gaussian(LENGTHSCALE), X[:n], LowRank(rank=RANK), constant=True)
+    rows, labels = torch.tensor(X, dtype=torch.float32), torch.tensor(y)
+
+    class Functions(gpytorch.models.ApproximateGP):
+        def __init__(self):
+            shape = torch.Size([CLASSES])
+            inner = gpytorch.variational.VariationalStrategy(
+                self, torch.tensor(points, dtype=torch.float32),
+                gpytorch.variational.CholeskyVariationalDistribution(RANK, batch_shape=shape),
+                learn_inducing_locations=False,
+            )  # fmt: skip
+            super().__init__(
+                gpytorch.variational.IndependentMultitaskVariationalStrategy(inner, CLASSES)
+            )
+            self.mean_module = gpytorch.means.ConstantMean(batch_shape=shape)
+            self.covar_module = gpytorch.kernels.ScaleKernel(gpytorch.kernels.RBFKernel())
+            self.covar_module.base_kernel.lengthscale = LENGTHSCALE
+
+        def forward(self, x):
+            return gpytorch.distributions.MultivariateNormal(
+                self.mean_module(x), self.covar_module(x)
+            )
+
+    model = Functions()
+    likelihood = gpytorch.likelihoods.SoftmaxLikelihood(num_classes=CLASSES, mixing_weights=False)
+    bound = gpytorch.mlls.VariationalELBO(likelihood, model, num_data=n)
+    optimiser = torch.optim.Adam(model.parameters(), lr=rate)
+    steps, numbers = 0, np.random.default_rng(0)
+    began = time.perf_counter()
+    while (elapsed := time.perf_counter() - began) < seconds:
+        for group in optimiser.param_groups:  # down to nothing in the time there is
+            group["lr"] = rate * 0.5 * (1 + np.cos(np.pi * elapsed / seconds))
+        chosen = torch.tensor(numbers.integers(0, n, batch))
+        optimiser.zero_grad()
+        loss = -bound(model(rows[chosen]), labels[chosen])
+        loss.backward()
+        optimiser.step()
+        steps += 1
+        if steps % 500 == 0:
+            print(f"{elapsed:.0f} s, {steps} steps, loss {loss.item():.4f}", flush=True)
+    model.eval()
+    chances = np.empty((TEST_ROWS, CLASSES))
+    with torch.no_grad():
+        for begin in range(0, TEST_ROWS, 1000):
+            here = model(rows[n + begin : n + begin + 1000]).sample(torch.Size([256]))
+            chances[begin : begin + 1000] = torch.softmax(here.double(), -1).mean(0).numpy()
+    found = {
+        "rows": n,
+        "seconds": seconds,
+        "steps": steps,
+        "batch": batch,
+        "lengthscale": model.covar_module.base_kernel.lengthscale.item(),
+        "log-loss": float(log_loss(y[n:], chances)),
+        "log-loss of bmsvm": known.get("log-loss", float("nan")),
+    }
+    print("  ".join(f"{name} {value:.5g}" for name, value in found.items()), flush=True)
+    return found
+
+
+def processes(n: int = 1_000_000) -> dict:
+    """Rows a second of one process with all rows and of two with half of them, a core each."""
+    import jax
+
+    jax.config.update("jax_enable_x64", True)
+    problem = with_rough_reference(prepared(n)[2])
+    found: dict = {"rows": n}
+    with tempfile.TemporaryDirectory() as folder:
+        np.save(f"{folder}/basis.npy", np.asarray(problem.factor.basis))
+        small = jax.tree.map(np.asarray, problem)
+        small = small.__class__(
+            **{**small.__dict__, "factor": small.factor._replace(basis=np.zeros(0))}
+        )
+        Path(f"{folder}/problem.pickle").write_bytes(pickle.dumps(small))
+        del problem, small
+        for count in (1, 2):
+            with socket.socket() as free:
+                free.bind(("127.0.0.1", 0))
+                port = free.getsockname()[1]
+            command = [sys.executable, __file__, "--worker", folder, "--port", str(port)]
+            started = [
+                subprocess.Popen(
+                    [*command, "--number", str(number), "--count", str(count)],
+                    stdout=subprocess.PIPE, text=True, env={**os.environ, "XLA_FLAGS": ""},
+                )
+                for number in range(count)
+            ]  # fmt: skip
+            told = [process.communicate()[0] for process in started]
+            seconds = max(float(each.splitlines()[-1]) for each in told)
+            found[f"seconds a sweep, {count} processes"] = seconds
+            print(f"{count} processes: {seconds:.4g} s a sweep", flush=True)
+    once, twice = (found[f"seconds a sweep, {count} processes"] for count in (1, 2))
+    found["ratio of rows a second"] = once / twice
+    print(f"ratio {once / twice:.3f} (target: 1.7)")
+    return found
+
+
+def work(folder: str, number: int, count: int, port: int) -> None:
+    """One of the processes of :func:`processes`, on a core of its own; prints seconds a sweep."""
+    from dataclasses import replace
+
+    os.sched_setaffinity(0, {sorted(os.sched_getaffinity(0))[number]})
+    import jax
+
+    from bmsvm.inference.sharding import make_mesh, place
+
+    jax.config.update("jax_enable_x64", True)
+    if count > 1:
+        jax.config.update("jax_cpu_collectives_implementation", "gloo")
+        jax.distributed.initialize(f"127.0.0.1:{port}", num_processes=count, process_id=number)
+    problem = pickle.loads(Path(f"{folder}/problem.pickle").read_bytes())
+    n = len(problem.labels)
+    mine = slice(number * n // count, (number + 1) * n // count)
+    basis = np.load(f"{folder}/basis.npy", mmap_mode="r")
+    problem = replace(
+        problem,
+        labels=problem.labels[mine],
+        remainder=problem.remainder[mine],
+        factor=problem.factor._replace(basis=basis[mine]),
+    )
+    mesh = make_mesh()
+    print(seconds_a_sweep(place(problem, mesh, local=True), mesh))
+    if count > 1:
+        jax.distributed.shutdown()
 
 
 def exact(n: int = 2000, rank: int = 500) -> dict:
@@ -280,15 +471,28 @@ def noise(points=(8, 16, 32, 64, 128)) -> dict:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--parts", default="cost,mixing,exact,svc,noise")
+    parser.add_argument("--parts", default="cost,mixing,rival,exact,svc,processes,noise")
     parser.add_argument("--rows", default="10000,100000,1000000", help="of the first part")
     parser.add_argument("--mixing-rows", type=int, default=100_000)
+    parser.add_argument("--processes-rows", type=int, default=1_000_000)
+    parser.add_argument("--seconds", type=float, help="of the rival; default: those of mixing")
+    parser.add_argument("--devices", type=int, default=1)
+    for name in ("--worker", "--number", "--count", "--port"):
+        parser.add_argument(name, help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.worker:
+        work(options.worker, int(options.number), int(options.count), int(options.port))
+        return
+    if options.devices > 1:  # before JAX starts
+        flag = f"--xla_force_host_platform_device_count={options.devices}"
+        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flag}"
     parts = {
         "cost": lambda: cost([int(n) for n in options.rows.split(",")]),
         "mixing": lambda: mixing(options.mixing_rows),
+        "rival": lambda: rival(options.mixing_rows, options.seconds),
         "exact": exact,
         "svc": svc,
+        "processes": lambda: processes(options.processes_rows),
         "noise": noise,
     }
     for part in options.parts.split(","):

@@ -9,6 +9,8 @@ import numpy as np
 import scipy.sparse
 from jax.typing import ArrayLike
 
+from bmsvm.rows import PiecewiseRows
+
 __all__ = [
     "check_bounds",
     "check_choice",
@@ -67,6 +69,15 @@ def check_count(name: str, value: object, smallest: int = 1, largest: int | None
         raise ValueError(f"{name} must be an integer of at least {smallest}; got {value!r}")
     if largest is not None and cast(int, value) > largest:
         raise ValueError(f"{name} must be an integer of at most {largest}; got {value!r}")
+
+
+MOST_SWEEPS = 2**31 - 1
+"""Sweeps are counted in 32 bits."""
+
+
+def check_sweeps(name: str, value: object, smallest: int = 1) -> None:
+    """Raise ``ValueError`` unless ``value`` is a number of sweeps, draws or chains."""
+    check_count(name, value, smallest, MOST_SWEEPS)
 
 
 def check_probability(name: str, value: object) -> None:
@@ -170,26 +181,46 @@ def _as_labels(y: ArrayLike) -> np.ndarray:
                 "y must have labels of one type; "
                 f"got y[{one}] = {given[one]!r} and y[{other}] = {given[other]!r}"
             )
-    for row, label in enumerate(given):
+    if labels.dtype.kind not in "iub":
+        check_no_missing_labels(given)
+    return labels
+
+
+def check_no_missing_labels(labels: np.ndarray) -> None:
+    """Raise ``ValueError`` if one of the labels (n,) is None, NaN, NaT or infinite."""
+    if labels.dtype.kind in "biuUS":
+        return
+    for row, label in enumerate(labels):
         missing = label is None or (
             isinstance(label, float | np.inexact) and not bool(np.isfinite(label))
         )
         if missing or (isinstance(label, np.datetime64 | np.timedelta64) and np.isnat(label)):
             raise ValueError(f"y must not have missing or infinite labels; got y[{row}] = {label}")
-    return labels
+
+
+def check_defined(values: np.ndarray, first: int = 0) -> None:
+    """Raise ``ValueError`` unless values (m, ...) of rows of X from ``first`` on are finite."""
+    if np.all(np.isfinite(values)):
+        return
+    bad = np.flatnonzero(~np.isfinite(values.reshape(len(values), -1)).all(axis=1))
+    raise ValueError(
+        f"X must have rows at which the kernel is finite; X[{first + bad[0]}] leads out of the "
+        "numbers: it must be in the units of the rows that the model was fitted to"
+    )
 
 
 def check_rows_and_labels(
-    X: ArrayLike, y: ArrayLike, *, precomputed: bool = False
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Check rows and labels.
+    X: ArrayLike | PiecewiseRows, y: ArrayLike, *, precomputed: bool = False
+) -> tuple[Any, np.ndarray, np.ndarray]:
+    """Check rows and labels; rows that are read in pieces are checked when they are read.
 
     Returns
     -------
     tuple
-        Rows (n, p) as floats, the sorted classes (c,), and the class index of each row (n,).
+        Rows (n, p) as floats, or as given if they are read in pieces; the sorted classes (c,), and
+        the class index of each row (n,).
     """
-    rows = _as_matrix("X", X)
+    rows = X if isinstance(X, PiecewiseRows) else _as_matrix("X", X)
     labels = _as_labels(y)
     n = rows.shape[0]
     if labels.shape[0] != n:

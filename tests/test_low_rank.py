@@ -14,6 +14,7 @@ import pytest
 
 from bmsvm import BMSVMClassifier, BMSVMGibbs, LowRank, load, prepare, run_chains
 from bmsvm.features import build_features, landmarks_of, low_rank_factor, pivoted_cholesky
+from bmsvm.inference import laplace
 from bmsvm.inference.blocks import Phase, collapsed
 from bmsvm.inference.laplace import with_reference
 from bmsvm.inference.quasirandom import noise_nodes
@@ -93,26 +94,93 @@ def referenced(likelihood):
 
 
 @pytest.mark.parametrize("likelihood", ["normalized", "hinge"])
-def test_noise_integrated_out_is_the_mean_over_nodes(likelihood):
-    """Value and slopes equal those of the mean likelihood over all points, differentiated."""
-    problem = referenced(likelihood)
-    nodes = problem.reference.nodes
-    functions = jax.random.normal(jax.random.key(0), (2, 60))
-    scales = jnp.linspace(-0.5, 0.5, 60)
+@pytest.mark.parametrize("weighted", [True, False])
+def test_noise_integrated_out_is_the_mean_over_nodes(likelihood, weighted, monkeypatch):
+    """Value and slopes equal those of the mean likelihood over all points, differentiated.
 
-    def direct(functions, scales):
+    Whether the rows are taken together, or 7 at a time, or those of three devices.
+    """
+    problem = referenced(likelihood)
+    problem = problem if weighted else replace(problem, row_weights=None)
+    nodes, scale = problem.reference.nodes, 0.3
+    x = jax.random.normal(jax.random.key(0), (2, 7))
+    x = x.at[:, -1].set(20.0)  # and a function that is far away, where exponentials are large
+    logs = jnp.asarray([0.4, -0.3])
+
+    def direct(x, logs):
+        functions, scales = model.functions_of(x, problem, scale), model.log_scales(logs, problem)
         around = functions.T[:, None] + jnp.exp(scales)[:, None, None] * nodes
         scores = around @ jnp.asarray(model.class_map("sum_to_zero", 3))
         return jnp.sum(log_mean_likelihood(scores, problem.labels, likelihood, problem.row_weights))
 
-    ours = functools.partial(model.log_likelihood_of_functions, nodes=nodes, problem=problem)
-    np.testing.assert_allclose(ours(functions, scales), direct(functions, scales), rtol=1e-10)
-    for mine, theirs in zip(
-        jax.grad(ours, (0, 1))(functions, scales),
-        jax.grad(direct, (0, 1))(functions, scales),
-        strict=True,
-    ):
-        np.testing.assert_allclose(mine, theirs, atol=1e-9)
+    expected = jax.value_and_grad(direct, (0, 1))(x, logs)
+    for rows, parts in ((2048, 1), (7, 1), (7, 3)):
+        monkeypatch.setattr(model, "ROWS", rows)
+        found = jax.value_and_grad(model.log_marginal_likelihood, (0, 1))(
+            x, logs, scale, nodes, replace(problem, row_parts=parts)
+        )
+        for mine, theirs in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+            np.testing.assert_allclose(mine, theirs, rtol=1e-9, atol=1e-9)
+
+
+def test_noise_integrated_out_is_finite_far_away():
+    """In float32, at functions and a noise whose exponentials overflow."""
+    problem = referenced("normalized")
+    small = problem.factor._replace(basis=problem.factor.basis.astype(jnp.float32))
+    problem = replace(problem, factor=small)
+    for size in (1e2, 1e4, 1e8):
+        for log_scale in (-20.0, 0.0, 10.0):
+            found = jax.value_and_grad(model.log_marginal_likelihood, (0, 1))(
+                jnp.full((2, 7), size).at[0].set(-size),
+                jnp.asarray([log_scale, 0.0]),
+                1.0,
+                problem.reference.nodes,
+                problem,
+            )
+            assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(found))
+
+
+def test_reference_of_some_rows_is_put_right_for_all(monkeypatch):
+    """From half of the rows it ends near that of all: mode, sigma, d and their spread."""
+    X, y = data(2000)
+    how = LowRank("fourier", rank=12)
+    problem = prepare(X, y, likelihood="normalized", hyperparameters=oracle.LIVELY, features=how)
+    whole = with_reference(problem).reference
+    monkeypatch.setattr(laplace, "REFERENCE_ROWS", 1000)
+    some = with_reference(problem).reference
+    spread = np.asarray(whole.scales)
+    assert np.all(np.abs(np.asarray(some.logs - whole.logs)) < 1.5 * spread)
+    assert np.all(np.abs(np.log(np.asarray(some.scales) / spread)) < 0.3)
+    # Modes in standard deviations of each direction, both at the same sigma and d.
+    zero = jnp.zeros_like(whole.mode)
+    x = from_coordinates(zero, whole.logs, some)
+    x = x.at[:, -1].multiply(some.intercept_scale / whole.intercept_scale)
+    apart = to_coordinates(x, whole.logs, whole)
+    assert np.sqrt(np.mean(np.asarray(apart) ** 2)) < 0.3
+
+
+def test_what_landmarks_leave_is_noise_of_the_rows():
+    """Without labels, columns of rows far from all landmarks vary as the kernel says they do.
+
+    Given weights the variance of a row is ``sigma2 (1 + h/tau)``, with h the diagonal of ``K - Phi
+    Phi'`` by dense algebra. False alarm: 1e-4.
+    """
+    problem = small_problem(likelihood="normalized")
+    problem = with_reference(replace(problem, row_weights=jnp.zeros(60)))
+    K = gram(gaussian(1.0), ROWS[:60])
+    points = np.asarray(problem.features.points)
+    across = gram(gaussian(1.0), ROWS[:60], points)
+    inner = gram(gaussian(1.0), points)
+    left = np.diag(K - across @ np.linalg.solve(inner, across.T))
+    noise, precision = 0.7, 0.4
+    zeros = jnp.zeros((problem.factor.eigenvalues.size, 2))
+    position = model.Position(None, jnp.zeros(2), zeros, jnp.asarray(noise), jnp.asarray(precision))
+    keys = jax.random.split(jax.random.key(6), 4000)
+    draws = jax.jit(jax.vmap(lambda key: model.draw_columns(key, position, problem)))(keys)
+    squares = np.sum(np.asarray(draws) ** 2, axis=2) / (2 * noise * (1 + left / precision))
+    z = (squares.mean(0) - 1) / (squares.std(0) / np.sqrt(len(keys)))
+    assert left.max() > 0.1
+    assert oracle.largest(z) < oracle.threshold(1e-4, z.size)
 
 
 @pytest.mark.parametrize("dimension", [1, 2, 4])
@@ -283,7 +351,7 @@ def test_saved_and_continued(tmp_path):
         ({"features": "fourier", "kernel": "linear"}, "stationary kernel by name"),
         ({"features": "nystrom", "kernel": "precomputed"}, "precomputed"),
         ({"features": "nystrom", "coupling": "independent"}, "sum_to_zero"),
-        ({"features": "nystrom", "lengthscale": "sample"}, "fixed"),
+        ({"features": "nystrom", "lengthscale": "sample"}, "lengthscale_grid must be given"),
         ({"preset": "large", "likelihood": "probit"}, "probit"),
         ({"features": LowRank(landmarks="some")}, "landmarks must be one of"),
         ({"features": LowRank(tolerance=-1.0)}, "tolerance must be"),

@@ -87,7 +87,6 @@ import sharded
 from bmsvm.inference.sharding import make_mesh, place
 
 problem = sharded.low_rank_problem(likelihood="normalized")
-problem = sharded.sampler_of("large", problem).prepare(problem)
 mesh = make_mesh()
 assert mesh.shape["rows"] == count == jax.process_count()
 mine = slice(number * sharded.N // count, (number + 1) * sharded.N // count)
@@ -106,7 +105,10 @@ jax.distributed.shutdown()
 
 
 def test_two_processes_make_the_draws_of_one():
-    """Each holds half of the rows only; they talk over the loopback interface."""
+    """Each holds half of the rows only; they talk over the loopback interface.
+
+    The reference of the moves is found from those rows, and is that of one process.
+    """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

@@ -14,7 +14,8 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from bmsvm._validation import check_choice, check_count, check_probability, labels_of_rows
+from bmsvm._validation import check_choice, check_probability, check_sweeps, labels_of_rows
+from bmsvm.estimators.approximate import variational_run, variational_start
 from bmsvm.estimators.convergence import diagnose, warn_unless_converged
 from bmsvm.estimators.inputs import KernelInputs, check_flag
 from bmsvm.estimators.notebook import NotebookRepr
@@ -32,6 +33,7 @@ from bmsvm.kernels import STATIONARY, KernelFn
 from bmsvm.models.hyperparameters import UNIT_NOISE, Hyperparameters
 from bmsvm.models.likelihoods import exclusion_probabilities
 from bmsvm.models.problem import Problem, some_rows
+from bmsvm.rows import in_pieces
 
 __all__ = ["DEFAULT_LENGTHSCALE", "BMSVMClassifier"]
 
@@ -54,6 +56,8 @@ EXACT_ROWS = 2000
 DECISIONS = ("probability", "paper")
 UNCERTAINTIES = ("gp", "representer")
 CALIBRATIONS = ("auto", "loo")
+INFERENCES = ("mcmc", "variational")
+INITS = ("default", "variational")
 
 LOO_DRAWS = 400
 """Most draws, evenly spaced, that leave-one-out for calibration looks at."""
@@ -116,6 +120,12 @@ class BMSVMClassifier(
     preset
         The sampler: ``"default"``, ``"gibbs"``, ``"paper"``, or ``"large"``. ``"auto"``: the last
         with a Gram matrix of low rank, and otherwise the first.
+    inference
+        ``"mcmc"``; or ``"variational"``: independent draws of a normal distribution fitted to the
+        posterior (:func:`bmsvm.inference.variational.fit_variational`), fast, and with nothing
+        that says how far it is off. Needs optax, ``bmsvm[variational]``.
+    init
+        Where chains start: ``"default"``, or ``"variational"``, at draws of that distribution.
     num_chains, num_warmup, num_samples, thinning
         Number of chains, sweeps in which the sampler tunes itself, draws of each chain, and
         sweeps for each draw. ``num_warmup=None`` is 300, and 50 with
@@ -170,7 +180,8 @@ class BMSVMClassifier(
     problem_ : bmsvm.Problem
         The prepared training data.
     training_rows_ : ndarray of shape (n, p)
-        Training rows of positive weight, standardised.
+        Training rows of positive weight, standardised; a :class:`bmsvm.rows.PiecewiseRows` of
+        them where they were read in pieces.
     diagnostics_ : dict
         R-hat and effective sample size of what was watched, by name.
     seed_ : int
@@ -207,6 +218,8 @@ class BMSVMClassifier(
         features: str | LowRank = "auto",
         rank: int | None = None,
         preset: str = "auto",
+        inference: str = "mcmc",
+        init: str = "default",
         num_chains: int = 4,
         num_warmup: int | None = None,
         num_samples: int = 200,
@@ -230,6 +243,8 @@ class BMSVMClassifier(
         self.features = features
         self.rank = rank
         self.preset = preset
+        self.inference = inference
+        self.init = init
         self.num_chains = num_chains
         self.num_warmup = num_warmup
         self.num_samples = num_samples
@@ -253,7 +268,10 @@ class BMSVMClassifier(
         Parameters
         ----------
         X : array-like of shape (n, p)
-            Rows; or their Gram matrix (n, n) with ``kernel="precomputed"``.
+            Rows; or their Gram matrix (n, n) with ``kernel="precomputed"``. A memory map, a Zarr
+            array or what else has ``shape``, ``dtype`` and ``chunks`` is read in pieces where the
+            Gram matrix is of low rank, and never copied; so it is in prediction. Batches that come
+            by: :func:`bmsvm.from_batches`.
         y : array-like of shape (n,)
             Labels.
         sample_weight : array-like of shape (n,), optional
@@ -265,6 +283,8 @@ class BMSVMClassifier(
             ``random_state`` must then be an integer.
         """
         self._check_settings()
+        if checkpoint is not None and self.inference == "variational":
+            raise ValueError('checkpoint is for inference="mcmc": there are no chains to keep')
         if checkpoint is not None and not isinstance(self.random_state, int | np.integer):
             raise ValueError(
                 "random_state must be an integer with checkpoint, for a second call to be the "
@@ -303,11 +323,23 @@ class BMSVMClassifier(
             if problem.samples_kernel and problem.grid is None:
                 raise ValueError(
                     'lengthscale="sample" needs a grid here: pass lengthscale_grid such as '
-                    "numpy.geomspace(0.5, 50, 8), fewer values for more rows; or another "
-                    f"lengthscale. Got lengthscale_grid={self.lengthscale_grid!r} and "
+                    "numpy.geomspace(0.5, 50, 8), which beyond 2000 rows is sampled with low rank, "
+                    f"or another lengthscale. Got lengthscale_grid={self.lengthscale_grid!r} and "
                     f"{len(labels)} rows"
                 )
-            tuned = sampler.tuned_chains(problem, self.num_chains)
+            fitting: Any = {
+                "seed": self.seed_,
+                "num_chains": self.num_chains,
+                "progress_bar": self.progress_bar,
+            }
+            if self.inference == "variational":
+                run = variational_run(sampler, problem, num_samples=self.num_samples, **fitting)
+                self._adopt(run, self.num_samples)
+                return self
+            start = None
+            if self.init == "variational":
+                start = variational_start(problem, **fitting)
+            tuned = sampler.tuned_chains(problem, self.num_chains) if start is None else None
             self._adopt(
                 _quietly(
                     run_chains,
@@ -319,6 +351,7 @@ class BMSVMClassifier(
                     num_chains=self.num_chains,
                     thinning=self.thinning,
                     collect=_collected(problem),
+                    init_params=start,
                     tuned=tuned,
                     store=checkpoint,
                     progress_bar=self.progress_bar,
@@ -336,8 +369,10 @@ class BMSVMClassifier(
             Draws to add to each chain. Default: as many as were asked for in ``fit``.
         """
         check_is_fitted(self, "run_")
+        if self.inference == "variational":
+            raise ValueError('fit_more is for inference="mcmc": there are no chains to continue')
         num_samples = self.num_samples if num_samples is None else num_samples
-        check_count("num_samples", num_samples)
+        check_sweeps("num_samples", num_samples)
         with jax.enable_x64(True):
             asked = self.run_.num_samples + num_samples
             run = _quietly(self.run_.more, num_samples, progress_bar=self.progress_bar)
@@ -347,9 +382,13 @@ class BMSVMClassifier(
     def _check_settings(self) -> None:
         """Check what is not checked when the data are prepared."""
         for name in ("num_chains", "num_samples", "thinning"):
-            check_count(name, getattr(self, name))
+            check_sweeps(name, getattr(self, name))
         if self.num_warmup is not None:
-            check_count("num_warmup", self.num_warmup, smallest=0)
+            check_sweeps("num_warmup", self.num_warmup, smallest=0)
+        check_choice("inference", self.inference, INFERENCES)
+        check_choice("init", self.init, INITS)
+        if "variational" in (self.inference, self.init):
+            self._check_variational()
         if self.calibration is not None:
             check_choice("calibration", self.calibration, CALIBRATIONS)
         needed = obstacle(self.coupling, self.likelihood)
@@ -360,6 +399,20 @@ class BMSVMClassifier(
         for name in ("standardize", "progress_bar"):
             check_flag(name, getattr(self, name))
 
+    def _check_variational(self) -> None:
+        """Check that the model has a variational approximation."""
+        told = "inference" if self.inference == "variational" else "init"
+        needed = obstacle(self.coupling, self.likelihood)
+        if isinstance(self.lengthscale, str) and self.lengthscale == "sample":
+            needed = 'a lengthscale that is not sampled; got "sample"'
+        if needed is not None:
+            raise ValueError(f'{told}="variational" needs {needed}')
+        if told == "init" and self.preset == "large":
+            raise ValueError(
+                'init="variational" is for chains that start at scores; those of preset="large" '
+                "start at Laplace's approximation"
+            )
+
     def _low_rank(self, n_rows: int) -> LowRank | None:
         """Return how the Gram matrix of so many rows is approximated; None: it is not."""
         if isinstance(self.features, LowRank):
@@ -368,8 +421,9 @@ class BMSVMClassifier(
             check_choice("features", self.features, FEATURES)
             fits = self.coupling == "sum_to_zero" and not self._precomputed(self.kernel)
             sampled = isinstance(self.lengthscale, str) and self.lengthscale == "sample"
+            fits = fits and not (sampled and self.lengthscale_grid is None)
             automatic = self.features == "auto"
-            exact = automatic and (n_rows <= EXACT_ROWS or sampled or not fits)
+            exact = automatic and (n_rows <= EXACT_ROWS or not fits)
             how = LowRank("nystrom" if automatic else self.features)
             if exact or self.features == "exact":
                 if self.rank is not None and not automatic:
@@ -378,11 +432,6 @@ class BMSVMClassifier(
                         'features="exact"'
                     )
                 return None
-        if isinstance(self.lengthscale, str) and self.lengthscale == "sample":
-            raise ValueError(
-                'lengthscale="sample" needs features="exact"; parameters of the kernel are fixed '
-                f"with features={how.kind!r}"
-            )
         if self.rank is not None:
             how = replace(how, rank=self.rank)
         if how.dtype is None and self._preset(how) == "large":
@@ -390,7 +439,15 @@ class BMSVMClassifier(
         how.validate()
         return how
 
+    def _reads_in_pieces(self, X: Any) -> bool:
+        pieces = in_pieces(X) and not self._precomputed(self.kernel)
+        return pieces and self._low_rank(X.shape[0]) is not None
+
     def _preset(self, low: LowRank | None) -> str:
+        if self.inference == "variational":
+            return "default"  # of which nothing is run
+        if self.init == "variational" and self.preset == "auto":
+            return "default"
         if self.preset != "auto":
             return self.preset
         return "default" if low is None or self.likelihood == "probit" else "large"
@@ -426,7 +483,8 @@ class BMSVMClassifier(
         self.lengthscale_ = (
             _chosen_lengthscale(run, self._lengthscale()) if sampled is None else np.median(sampled)
         )
-        self.diagnostics_ = diagnose(self._watched())
+        chains = self.inference == "mcmc"  # independent draws have nothing to diagnose
+        self.diagnostics_ = diagnose(self._watched()) if chains else {}
         self.calibration_ = self._best_calibration()
         if run.interrupted:
             warnings.warn(
@@ -434,12 +492,13 @@ class BMSVMClassifier(
                 f"and fit_more({asked - run.num_samples}) makes the rest",
                 stacklevel=3,
             )
-        warn_unless_converged(
-            self.diagnostics_,
-            num_warmup=int(run.state.n_warmup),
-            num_samples=run.num_samples,
-            stacklevel=4,
-        )
+        if chains:
+            warn_unless_converged(
+                self.diagnostics_,
+                num_warmup=int(run.state.n_warmup),
+                num_samples=run.num_samples,
+                stacklevel=4,
+            )
 
     def _watched(self) -> dict[str, np.ndarray]:
         """Quantities that should have converged, each of shape (chain, draw)."""
@@ -466,9 +525,9 @@ class BMSVMClassifier(
         samples = self.run_.samples
         total = samples["precision"].size
         which = np.unique(np.linspace(0, total - 1, min(total, LOO_DRAWS)).astype(int))
-        sites = ("scores", "noise_variance", "precision", "lengthscale")
+        sites: tuple[str, ...] = ("scores", "noise_variance", "precision", "lengthscale")
         if "scores" not in samples:  # they were integrated out
-            sites = ("weights", "intercept", "noise_variance", "precision")
+            sites = ("weights", "intercept", "noise_variance", "precision", "lengthscale")
             problem = some_rows(problem, LOO_ROWS)
         draws = {
             name: samples[name].reshape(total, *samples[name].shape[2:])[which]
@@ -702,9 +761,9 @@ class BMSVMClassifier(
 
 def _collected(problem: Problem) -> tuple[str, ...]:
     """Sites of the chains to keep."""
-    if problem.reference is not None:  # scores are integrated out
-        return tuple(name for name in WATCHED if name != "scores")
-    return WATCHED if problem.grid is None else (*WATCHED, "lengthscale", "lengthscale_accept_prob")
+    integrated = () if problem.reference is None else ("scores",)
+    sites = tuple(name for name in WATCHED if name not in integrated)
+    return sites if problem.grid is None else (*sites, "lengthscale", "lengthscale_accept_prob")
 
 
 def _chosen_lengthscale(run: Run, given: ArrayLike | str) -> ArrayLike:

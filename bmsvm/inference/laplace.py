@@ -2,7 +2,10 @@
 
 The mode of weights and intercept at a given sigma and ``d = tau/sigma2``, by L-BFGS; d by the
 fixed point of the evidence, whose trace is that of the approximate posterior covariance; and the
-Fisher information there, ``A = Phi' I Phi``, diagonalised once. All in passes over the basis.
+Fisher information there, ``A = Phi' I Phi``, diagonalised once. All in passes over the basis, of
+some of the rows where they are many; a few passes over all of them then put mode, sigma and d
+right. Rows that several processes share are gathered for the first part, so that the reference is
+that of one process.
 """
 
 from __future__ import annotations
@@ -20,15 +23,16 @@ import scipy.optimize
 
 from bmsvm.inference.loo import obstacle
 from bmsvm.inference.quasirandom import noise_nodes
+from bmsvm.inference.sharding import beside, some_rows_here
 from bmsvm.models.collapsed import (
     Coordinates,
     fisher_information,
     functions_of,
     log_density,
-    log_likelihood_of_functions,
-    log_scales,
+    log_marginal_likelihood,
 )
-from bmsvm.models.problem import Problem, some_rows
+from bmsvm.models.kernel_parameters import KernelGrid
+from bmsvm.models.problem import Problem
 from bmsvm.models.reference import Reference, from_coordinates, rotate, unrotate
 
 __all__ = ["NODES", "with_reference"]
@@ -45,8 +49,8 @@ ROUNDS = 4
 STEPS = (15, 40)
 """Most steps of L-BFGS in each round, and in the last."""
 
-FISHER_ROWS = 200_000
-"""Rows from which the Fisher information is computed; evenly spaced of more."""
+REFERENCE_ROWS = 200_000
+"""Rows from which the reference is made; evenly spaced of more."""
 
 PART = 4096
 """Rows of which it is summed at a time."""
@@ -67,11 +71,9 @@ def _value_and_slope(
     """Log likelihood plus log prior of x (k, r + 1) at (log sigma, log d), and its gradient."""
 
     def value(x):
-        functions = functions_of(x, problem, scale)
         # The intercept has about the precision d too, by its scale.
         prior = -0.5 * jnp.exp(logs[1]) * jnp.sum(x**2)
-        scales = log_scales(logs, problem)
-        return log_likelihood_of_functions(functions, scales, nodes, problem) + prior
+        return log_marginal_likelihood(x, logs, scale, nodes, problem) + prior
 
     return jax.value_and_grad(value)(x)
 
@@ -82,12 +84,8 @@ def _slope_by_log_scale(x, logs, scale, nodes, problem):
     step = 1e-2
 
     def slope(by):
-        def value(x):
-            functions = functions_of(x, problem, scale)
-            scales = log_scales(logs + jnp.asarray([by, 0.0]), problem)
-            return log_likelihood_of_functions(functions, scales, nodes, problem)
-
-        return jax.grad(value)(x)
+        moved = logs + jnp.asarray([by, 0.0])
+        return jax.grad(log_marginal_likelihood)(x, moved, scale, nodes, problem)
 
     return (slope(step) - slope(-step)) / (2 * step)
 
@@ -157,9 +155,6 @@ def _curvature(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Rotation and eigenvalues (k, r + 1) of the Fisher information, the mean over some x."""
     k, wide = places[0].shape
-    stride = problem.n_rows / min(problem.n_rows, FISHER_ROWS)
-    if stride > 1:
-        problem = some_rows(problem, FISHER_ROWS)
     basis, eigenvalues = problem.factor
     information = jnp.zeros(())
     for x in places:
@@ -170,14 +165,14 @@ def _curvature(
     if k * wide > LARGEST:
         mean = jnp.mean(jnp.stack([information[j, j] for j in range(k)]), axis=0)
         shared = _weighted_products(basis, scaled, mean[None, None], 0, 0)
-        values, rotation = _eigen(stride * np.asarray(shared, np.float64))
+        values, rotation = _eigen(np.asarray(shared, np.float64))
         return rotation, np.broadcast_to(values, (k, wide))
     matrix = np.zeros((k, wide, k, wide))
     for first in range(k):
         for second in range(first + 1):
             block = np.asarray(_weighted_products(basis, scaled, information, first, second))
-            matrix[first, :, second] = stride * block
-            matrix[second, :, first] = stride * block.T
+            matrix[first, :, second] = block
+            matrix[second, :, first] = block.T
     values, rotation = _eigen(matrix.reshape(k * wide, k * wide))
     return rotation, values.reshape(k, wide)
 
@@ -205,25 +200,38 @@ def with_reference(problem: Problem, *, num_nodes: int | None = None) -> Problem
     Parameters
     ----------
     problem
-        The prepared data: theta fixed, coupling ``sum_to_zero``, likelihood ``hinge`` or
-        ``normalized``.
+        The prepared data: theta fixed or on a grid, each value of which has a reference; coupling
+        ``sum_to_zero``, likelihood ``hinge`` or ``normalized``.
     num_nodes
         Points at which the noise is integrated: even, at least twice the columns. Default: 16, or
         as many as are needed.
     """
+    if problem.grid is not None:
+        return _with_references(problem, num_nodes)
     needed = obstacle(problem.coupling, problem.likelihood)
     if needed is not None or problem.samples_kernel:
-        raise ValueError(
-            f'preset="large" needs {needed or "parameters of the kernel that are fixed"}'
-        )
+        given = "parameters of the kernel that are fixed, or a lengthscale on a given grid"
+        raise ValueError(f'preset="large" needs {needed or given}')
     k = problem.n_columns
     count = max(NODES, 2 * k) if num_nodes is None else num_nodes
     if count < 2 * k or count % 2:
         raise ValueError(
             f"num_nodes must be even and at least {2 * k}, twice the columns; got {num_nodes}"
         )
-    hyper, dtype = problem.hyper, jnp.result_type(float)
-    nodes = jnp.asarray(noise_nodes(count, k), dtype)
+    nodes = jnp.asarray(noise_nodes(count, k), jnp.result_type(float))
+    near = some_rows_here(problem, REFERENCE_ROWS)
+    reference, scales = _from_some(nodes, near)
+    reference = beside(reference, problem)
+    if near.n_rows < problem.n_rows:
+        reference, scales = _refined(reference, problem.n_rows / near.n_rows, problem)
+    reference = reference._replace(scales=jnp.asarray(scales))
+    kept = jax.tree.map(lambda part: jnp.asarray(part, nodes.dtype), reference)
+    return replace(problem, reference=beside(kept, problem))
+
+
+def _from_some(nodes: jax.Array, problem: Problem) -> tuple[Reference, np.ndarray]:
+    """Make the reference of rows that are here, and standard deviations of log sigma and log d."""
+    hyper = problem.hyper
     log_scale = 0.5 * float(np.log(hyper.noise_rate / hyper.noise_shape))
     precision = 0.1
     logs = np.asarray([log_scale, np.log(precision) - 2 * log_scale])
@@ -240,8 +248,39 @@ def with_reference(problem: Problem, *, num_nodes: int | None = None) -> Problem
     scale = _intercept_scale(logs, problem)
     reference = _reference_at(places[0], places[1:], logs, scale, nodes, problem)
     _, scales = _best_logs(replace(problem, reference=reference))
-    kept = jax.tree.map(lambda part: jnp.asarray(part, dtype), reference)
-    return replace(problem, reference=kept._replace(scales=jnp.asarray(scales, dtype)))
+    return reference, scales
+
+
+def _refined(reference: Reference, times: float, problem: Problem) -> tuple[Reference, np.ndarray]:
+    """Put the reference of some rows right for all, of which there are so many times more.
+
+    The Fisher information grows with the rows; the mode, sigma and d are found again, from there.
+    """
+    rotation, curvature = np.asarray(reference.rotation), times * np.asarray(reference.curvature)
+    scale, nodes = float(reference.intercept_scale), reference.nodes
+    x, logs = np.asarray(rotate(reference.mode, rotation)), np.asarray(reference.logs)
+    reference = _around(x, rotation, curvature, logs, scale, nodes, problem)
+    logs, _ = _best_logs(replace(problem, reference=reference))
+    x = np.asarray(from_coordinates(jnp.zeros(x.shape), jnp.asarray(logs), reference))
+    reference = _around(x, rotation, curvature, logs, scale, nodes, problem)
+    _, scales = _best_logs(replace(problem, reference=reference))
+    return reference, scales
+
+
+def _with_references(problem: Problem, num_nodes: int | None) -> Problem:
+    """Give each value of the grid its reference, and the problem that of the first."""
+    grid = cast(KernelGrid, problem.grid)
+    each = [
+        with_reference(replace(problem.at(jnp.asarray(i)), grid=None), num_nodes=num_nodes)
+        for i in range(grid.values.size)
+    ]
+    references = [cast(Reference, one.reference) for one in each]
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *references)
+    return replace(
+        problem,
+        grid=grid._replace(reference=stacked),
+        reference=references[int(grid.start)],
+    )
 
 
 def _intercept_scale(logs: np.ndarray, problem: Problem) -> float:
@@ -288,6 +327,19 @@ def _reference_at(
 ) -> Reference:
     """Make the reference at (log sigma, log d), of the curvature at some places, mode near x."""
     rotation, curvature = _curvature(places, logs, scale, nodes, problem)
+    return _around(x, rotation, curvature, logs, scale, nodes, problem)
+
+
+def _around(
+    x: np.ndarray,
+    rotation: np.ndarray,
+    curvature: np.ndarray,
+    logs: np.ndarray,
+    scale: float,
+    nodes: jax.Array,
+    problem: Problem,
+) -> Reference:
+    """Make the reference of a curvature, around the mode near x (k, r + 1)."""
     information = curvature + np.exp(logs[1])
     x = _mode(x, logs, scale, nodes, problem, information, rotation, STEPS[1])
     moved = np.asarray(_slope_by_log_scale(x, jnp.asarray(logs), scale, nodes, problem))

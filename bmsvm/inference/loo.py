@@ -74,14 +74,14 @@ def _over_cavities(
     """``log m_i``, shape (s, n), and mean class probabilities, shape (s, n, c), of each draw."""
 
     def one(draw):
+        here = problem.at(draw.get("kernel"))
         if "weights" in draw:  # far more rows than weights: a row has little to say in them
-            mean = latent(draw["intercept"], draw["weights"], problem)
-            left = 0.0 if problem.remainder is None else problem.remainder
+            mean = latent(draw["intercept"], draw["weights"], here)
+            left = 0.0 if here.remainder is None else here.remainder
             variance = draw["noise_variance"] * (1 + left / draw["precision"])
             variance = jnp.broadcast_to(variance, (problem.n_rows,))
         else:
             columns = to_columns(draw["scores"], problem.labels, problem.coupling)
-            here = problem.at(draw.get("kernel"))
             mean, variance = cavity(columns, draw["precision"], draw["noise_variance"], here)
         around = mean[:, None] + jnp.sqrt(variance)[:, None, None] * nodes
         scores = class_vector(around, problem.coupling)  # (n, nodes, c)

@@ -15,9 +15,10 @@ memory is bounded, one program serves all, and results do not depend on how rows
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -25,6 +26,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from tqdm.auto import tqdm
 
+from bmsvm._validation import check_defined
 from bmsvm.features import raw_features
 from bmsvm.inference.quasirandom import normal_points
 from bmsvm.kernels import (
@@ -40,6 +42,7 @@ from bmsvm.models.couplings import class_map, class_vector
 from bmsvm.models.kernel_parameters import nearest_on_grid
 from bmsvm.models.likelihoods import probabilities_by_class
 from bmsvm.models.problem import Problem
+from bmsvm.rows import PiecewiseRows
 
 __all__ = ["Evaluated", "Posterior", "Stage", "fill", "posterior_of"]
 
@@ -54,6 +57,9 @@ POINTS = 16
 
 NOISE_STREAM, REMAINDER_STREAM = 1, 2
 """Set the two sequences of points apart."""
+
+MOST = 1e37
+"""Scores beyond it, which float32 could not add, decide for or against a class as it does."""
 
 LIGHT = np.float32
 """Type in which probabilities are computed; functions are float64."""
@@ -160,7 +166,7 @@ class Posterior:
 
     def evaluate(
         self,
-        rows: np.ndarray,
+        rows: np.ndarray | PiecewiseRows,
         *,
         functions: bool = True,
         probabilities: bool = True,
@@ -197,6 +203,8 @@ class Posterior:
                             if probabilities:
                                 p = _probabilities(at, batch.noise, likelihood=self.likelihood)
                                 chances[:, :, numbers] = np.asarray(p)[:, :, : len(numbers)]
+                for found in (heights[:size], chances[:size]):
+                    check_defined(found, start)
                 yield Evaluated(slice(start, start + size), heights[:size], chances[:size])
                 bar.update(size)
 
@@ -232,7 +240,7 @@ class Posterior:
                 weights=jnp.asarray(_batched(weights[:, :rank], wide)),
                 intercept=jnp.asarray(intercept),
                 outside=jnp.asarray((scale / np.sqrt(precision))[:, None] * outside),
-                noise=jnp.asarray(np.moveaxis(scores, -1, 0), LIGHT),
+                noise=jnp.asarray(np.clip(np.moveaxis(scores, -1, 0), -MOST, MOST), LIGHT),
             )
             yield numbers, batch
 
@@ -270,7 +278,7 @@ def _product(left: np.ndarray, right: np.ndarray) -> np.ndarray:
 @functools.partial(jax.jit, static_argnames="likelihood")
 def _probabilities(functions: jax.Array, noise: jax.Array, *, likelihood: str) -> jax.Array:
     """``E p(y | z)``, ``z ~ N(f, sigma2)``, of functions (m, c, D): the same shape."""
-    light = functions.astype(noise.dtype)
+    light = jnp.clip(functions, -MOST, MOST).astype(noise.dtype)
     scores = [light[:, j, :, None] + noise[j] for j in range(functions.shape[1])]
     each = probabilities_by_class(scores, likelihood)
     return jnp.stack([jnp.mean(p, axis=-1) for p in each], axis=1)
@@ -323,33 +331,35 @@ def posterior_of(
     chains, draws = samples["precision"].shape
     n_draws = chains * draws
     flat = {name: value.reshape(n_draws, *value.shape[2:]) for name, value in samples.items()}
-    if problem.grid is None:
-        each = [(lengthscale, problem.factor, np.ones(n_draws, bool))]
+    each: list[tuple[ArrayLike, Any, np.ndarray]]
+    low, grid = problem.features, problem.grid
+    maps: Any = problem.factor if low is None else low
+    if grid is None:
+        each = [(lengthscale, maps, np.ones(n_draws, bool))]
     else:
         # As NumPy arrays: outside float64 mode JAX would round what it indexes.
-        values, grams = np.asarray(problem.grid.values), problem.grid.factors
-        bases, eigenvalues = np.asarray(grams.basis), np.asarray(grams.eigenvalues)
+        values = np.asarray(grid.values)
+        maps = jax.tree.map(np.asarray, grid.factors if low is None else grid.features)
         numbers = nearest_on_grid(np.asarray(flat["lengthscale"]), values)
         each = [
-            (values[g], Factor(bases[g], eigenvalues[g]), numbers == g) for g in np.unique(numbers)
+            (values[g], jax.tree.map(operator.itemgetter(g), maps), numbers == g)
+            for g in np.unique(numbers)
         ]
-    low = problem.features
+    places: Any = None
     if low is None:
         # A spare row has no part in any function; its place is taken by any row.
         spare = problem.n_rows - len(training_rows)
         places = np.concatenate([training_rows, np.repeat(training_rows[-1:], spare, axis=0)])
-    else:
-        places = np.asarray(low.points)
     stages = tuple(
         Stage(
             kernel=kernel_at(kernel, theta),
             kind="nystrom" if low is None else low.kind,
-            points=places.astype(np.float64),
+            points=np.asarray(places if low is None else here.points, np.float64),
             constant=1.0 if isinstance(kernel, str) and kernel in STATIONARY else None,
-            projection=_within_rank(factor) if low is None else _padded(np.asarray(low.rotation)),
+            projection=_within_rank(here) if low is None else _padded(np.asarray(here.rotation)),
             draws=np.flatnonzero(mine),
         )
-        for theta, factor, mine in each
+        for theta, here, mine in each
     )
     # Points go to draws in the order of time, so that longer chains keep those of shorter ones.
     order = np.arange(n_draws).reshape(draws, chains).T.ravel()

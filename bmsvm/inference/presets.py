@@ -44,22 +44,24 @@ def preset_blocks(preset: str, likelihood: str, *, lengthscale: bool = False) ->
 
     ``large``
         Momentum for weights, intercept, sigma2 and tau, scores integrated out at a few points: for
-        many rows and a basis of low rank. Not with ``probit``, nor with theta sampled.
+        many rows and a basis of low rank. Not with ``probit``, nor with theta sampled off a grid.
 
     ``lengthscale`` adds the moves of theta; under ``normalized`` the default then is two rounds.
     """
     check_choice("preset", preset, (*PRESETS, LARGE))
     check_choice("likelihood", likelihood, LIKELIHOODS)
-    if preset == LARGE and (lengthscale or likelihood == "probit"):
+    if preset == LARGE and likelihood == "probit":
         raise ValueError(
             'preset must be another than "large" with likelihood="probit", which has no slope to '
-            'follow, and where parameters of the kernel are sampled; got preset="large"'
+            'follow; got preset="large"'
         )
     return _with_lengthscale(preset, likelihood) if lengthscale else _blocks(preset, likelihood)
 
 
 @functools.cache
 def _with_lengthscale(preset: str, likelihood: str) -> tuple[Block, ...]:
+    if preset == LARGE:
+        return blocks.transported_lengthscale(), *_blocks(preset, likelihood)
     sweep = (*_blocks(preset, likelihood), blocks.lengthscale())
     # Theta and the scores depend on each other so much that one round moves theta little.
     twice = preset == "default" and likelihood == "normalized"

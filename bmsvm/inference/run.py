@@ -14,7 +14,7 @@ import time
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -23,20 +23,15 @@ from jax.sharding import Mesh
 from jax.typing import ArrayLike
 from tqdm.auto import tqdm
 
-from bmsvm._validation import check_choice, check_count
+from bmsvm._validation import check_choice, check_sweeps
 from bmsvm.inference.blocks import Block
 from bmsvm.inference.finite import check_finite
 from bmsvm.inference.gibbs import BMSVMGibbs, BMSVMState, sweep
 from bmsvm.inference.sharding import place, to_host
 from bmsvm.models.problem import Problem
-
-if TYPE_CHECKING:
-    from bmsvm.persistence.store import ChainStore
+from bmsvm.storage.store import PIECE, ChainStore, digest_of_arrays
 
 __all__ = ["COLLECTED", "Run", "for_pickling", "run_chains", "unpickled", "values_of"]
-
-PIECE = 50
-"""Draws between two looks at the progress bar; what an interruption can lose."""
 
 COLLECTED = ("scores", "noise_variance", "precision", "intercept")
 """Sites that are kept unless something else is asked for."""
@@ -174,7 +169,7 @@ class Run:
 
         Chains with a store go on in it.
         """
-        check_count("num_samples", num_samples)
+        check_sweeps("num_samples", num_samples)
         began, store = time.perf_counter(), self.store
         with contextlib.nullcontext() if store is None else store.opened():
             state, total = self.state, num_samples
@@ -268,10 +263,10 @@ def run_chains(
     progress_bar
         Whether to show progress.
     """
-    check_count("num_warmup", num_warmup, smallest=0)
-    check_count("num_samples", num_samples)
-    check_count("num_chains", num_chains)
-    check_count("thinning", thinning)
+    check_sweeps("num_warmup", num_warmup, smallest=0)
+    check_sweeps("num_samples", num_samples)
+    check_sweeps("num_chains", num_chains)
+    check_sweeps("thinning", thinning)
     problem = sampler.prepare(X) if y is None else sampler.prepare(X, y)
     theta = tuple(jax.eval_shape(lambda: problem.kernel_values(problem.first_kernel())))
     collect = tuple(dict.fromkeys((*COLLECTED, *theta) if collect is None else collect))
@@ -334,8 +329,6 @@ def _store_of(
     collect: tuple[str, ...],
 ) -> ChainStore:
     """Return the store of a run, which knows by what its draws are determined."""
-    from bmsvm.persistence.store import ChainStore, digest_of_arrays  # which use this module
-
     problem = start.problem
     fingerprint = {
         "num_chains": int(start.accept_prob.shape[0]),

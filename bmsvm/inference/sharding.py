@@ -3,14 +3,16 @@
 Nothing in the sampler knows of devices. Arrays are placed on a mesh with the axes ``"rows"`` and
 ``"chains"``, and the compiler splits the sweep along with them: each device holds its rows of the
 basis and of the scores, and what is summed over rows, of the size of the rank and not of the data,
-is added up between devices. Where an array is placed changes no result, up to the rounding of those
-sums; random numbers do not depend on it.
+is added up between devices. Sums that are made some rows at a time are told of the number of parts,
+for each device to walk through its own (``Problem.row_parts``). Where an array is placed changes no
+result, up to the rounding of those sums; random numbers do not depend on it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from dataclasses import replace
+from typing import Any, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
@@ -19,9 +21,10 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from bmsvm._validation import check_count
 from bmsvm.inference.gibbs import BMSVMState
-from bmsvm.models.problem import Problem
+from bmsvm.models.computed_basis import ComputedBasis
+from bmsvm.models.problem import Problem, some_rows
 
-__all__ = ["CHAINS", "ROWS", "make_mesh", "place", "to_host"]
+__all__ = ["CHAINS", "ROWS", "beside", "make_mesh", "place", "some_rows_here", "to_host"]
 
 ROWS, CHAINS = "rows", "chains"
 
@@ -80,6 +83,8 @@ def place(what: Placed, mesh: Mesh, *, local: bool = False) -> Placed:
             "rows can be spread over devices only where the factor of the Gram matrix is made "
             'beforehand: pass a number for the lengthscale, or lengthscale="sample" with a grid'
         )
+    if isinstance(problem.factor.basis, ComputedBasis):
+        raise ValueError("rows can be spread over devices only where the basis is kept")
     if local and isinstance(what, BMSVMState):
         raise ValueError("local is for a problem: make the chains of the placed problem")
     if local and problem.n_rows <= problem.factor.eigenvalues.shape[0] + 1:
@@ -95,7 +100,8 @@ def place(what: Placed, mesh: Mesh, *, local: bool = False) -> Placed:
             f"spare_rows={-n % parts}; there are {n}"
         )
     if isinstance(what, Problem):
-        return jax.tree.map(lambda leaf: _put(leaf, _spec(leaf, n), mesh, local), what)
+        placed = jax.tree.map(lambda leaf: _put(leaf, _spec(leaf, n), mesh, local), what)
+        return replace(placed, row_parts=mesh.shape[ROWS])
     chains = what.accept_prob.shape
     if not chains or chains[0] % mesh.shape[CHAINS]:
         raise ValueError(
@@ -155,3 +161,27 @@ def to_host(array: jax.Array) -> np.ndarray:
     from jax.experimental.multihost_utils import process_allgather
 
     return np.asarray(process_allgather(array, tiled=True))
+
+
+def some_rows_here(problem: Problem, count: int) -> Problem:
+    """At most so many rows of a problem, evenly spaced, on one device of every process.
+
+    The same arrays on every process, and the same as where no devices share the rows.
+    """
+    if problem.row_parts == 1:
+        computed = isinstance(problem.factor.basis, ComputedBasis)  # then it is kept of some
+        return some_rows(problem, count) if problem.n_rows > count or computed else problem
+    copies = NamedSharding(_mesh_of(problem), PartitionSpec())
+    chosen = jax.jit(some_rows, static_argnums=1, out_shardings=copies)(problem, count)
+    return jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)), chosen)
+
+
+def beside(what: Any, problem: Problem) -> Any:
+    """Put copies of arrays on every device that a problem is spread over; the first process's."""
+    if problem.row_parts == 1:
+        return what
+    return jax.tree.map(lambda leaf: _put(leaf, PartitionSpec(), _mesh_of(problem)), what)
+
+
+def _mesh_of(problem: Problem) -> Mesh:
+    return cast(NamedSharding, problem.labels.sharding).mesh  # type: ignore[return-value]

@@ -15,7 +15,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from bmsvm import kernels
-from bmsvm._validation import check_positive, positive_numbers
+from bmsvm._validation import check_defined, check_positive, positive_numbers
 from bmsvm.estimators.inputs import KernelInputs, check_flag
 from bmsvm.inference.cross_validation import Fold, default_grid, make_folds
 from bmsvm.kernels import STATIONARY, KernelFn
@@ -239,6 +239,7 @@ class KernelMachine(KernelInputs, ClassifierMixin, BaseEstimator):
             else:
                 gram = kernels.gram(kernel, part, self.support_vectors_)
             values[first : first + BLOCK] = self.intercept_ + gram @ self.coefficients_
+        check_defined(values)
         return values
 
     def decision_function(self, X) -> np.ndarray:

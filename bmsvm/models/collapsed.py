@@ -10,30 +10,39 @@ in sqrt(n), is free to move, and that a sweep has r and not n coordinates for ea
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
+from bmsvm.models.computed_basis import by_row, design_of, onto_basis, onto_features
 from bmsvm.models.couplings import class_map
 from bmsvm.models.hierarchy import Position, log_likelihood, noise_prior, precision_prior
 from bmsvm.models.likelihoods import margin_offset, rectify, weigh
 from bmsvm.models.problem import Problem
-from bmsvm.models.reference import Reference, from_coordinates, log_volume
+from bmsvm.models.reference import Reference, from_coordinates, log_volume, to_coordinates
 
 __all__ = [
     "Coordinates",
+    "coordinates_of",
     "draw_columns",
     "fisher_information",
     "functions_of",
     "log_density",
-    "log_likelihood_of_functions",
+    "log_marginal_likelihood",
     "log_posterior",
     "log_scales",
+    "position_of",
     "variances_of",
 ]
+
+
+ROWS = 2048
+"""Rows that are worked on at a time: what comes of them stays in the processor's cache."""
 
 
 class Coordinates(NamedTuple):
@@ -43,23 +52,89 @@ class Coordinates(NamedTuple):
     logs: jax.Array
 
 
-def _by_class(scores: Sequence[jax.Array], own: Sequence[jax.Array], likelihood: str) -> jax.Array:
-    """Log likelihood of rows from c arrays (n,), one a class; ``own`` is 1 at the label's."""
-    excess = [rectify(score + margin_offset(len(scores))) for score in scores]
-    mine = sum(is_own * each for is_own, each in zip(own, excess, strict=True))
-    if likelihood == "hinge":  # eq. (11)
-        return cast(jax.Array, mine - sum(excess))
-    largest = functools.reduce(jnp.maximum, excess)
-    total = functools.reduce(jnp.add, [jnp.exp(each - largest) for each in excess])
-    return mine - largest - jnp.log(total)  # eq. (21)
-
-
 class _Slopes(NamedTuple):
     """Log likelihood (n,), and its derivatives by functions (k, n) and by log scale (n,)."""
 
     value: jax.Array
     functions: jax.Array
     log_scale: jax.Array
+
+
+class _Node(NamedTuple):
+    """Likelihood of rows (n,) at one point of the noise, and derivatives by their scores, c (n,).
+
+    Both relative to ``exp(level)``.
+    """
+
+    share: jax.Array
+    slopes: list[jax.Array]
+
+
+def _normalized(
+    heights: Sequence[jax.Array], own: Sequence[jax.Array], weights: jax.Array | None
+) -> tuple[jax.Array, Callable[[Sequence[jax.Array]], _Node]]:
+    """Eq. (21): level, and the likelihood of scores ``heights + noise``.
+
+    Exponentials are relative to the largest of a row without noise, and of at most ``limit``, so
+    that nothing overflows. What two results need is written as a quotient: the compiler keeps
+    those, and would compute products again for each.
+    """
+    limit = 0.9 * float(np.log(jnp.finfo(heights[0].dtype).max))
+    offset = margin_offset(len(heights))
+    top = rectify(functools.reduce(jnp.maximum, heights) + offset)
+    relative = [height + (offset - top) for height in heights]
+    least = jnp.exp(-jnp.minimum(top, limit))
+
+    def at(noise):
+        grown = [jnp.exp(jnp.minimum(h + e, limit)) for h, e in zip(relative, noise, strict=True)]
+        # exp((x)_+) is max(exp(x), 1).
+        each = [jnp.maximum(value, least) for value in grown]
+        total = functools.reduce(jnp.add, each)
+        mine = [jnp.where(is_own, value, 0.0) for is_own, value in zip(own, each, strict=True)]
+        share = functools.reduce(jnp.add, mine) / total
+        by_log = share
+        if weights is not None:
+            share = jnp.exp(weigh(jnp.log(share), weights))
+            by_log = weights * share
+        rate = by_log / total
+        slopes = [
+            jnp.where(value > least, jnp.where(is_own, by_log, 0.0) - rate * value, 0.0)
+            for is_own, value in zip(own, grown, strict=True)
+        ]
+        return _Node(share, slopes)
+
+    return jnp.zeros_like(top), at
+
+
+def _hinge(
+    heights: Sequence[jax.Array], own: Sequence[jax.Array], weights: jax.Array | None
+) -> tuple[jax.Array, Callable[[Sequence[jax.Array]], _Node]]:
+    """Eq. (11), as :func:`_normalized`; its level is the log likelihood without noise."""
+    offset = margin_offset(len(heights))
+
+    def log_likelihood(scores):
+        others = [
+            jnp.where(is_own, 0.0, rectify(score + offset))
+            for is_own, score in zip(own, scores, strict=True)
+        ]
+        return weigh(-functools.reduce(jnp.add, others), weights)
+
+    level = log_likelihood(heights)
+
+    def at(noise):
+        scores = [height + e for height, e in zip(heights, noise, strict=True)]
+        share = jnp.exp(log_likelihood(scores) - level)
+        by_log = share if weights is None else weights * share
+        slopes = [
+            jnp.where(is_own | (score <= -offset), 0.0, -by_log)
+            for is_own, score in zip(own, scores, strict=True)
+        ]
+        return _Node(share, slopes)
+
+    return level, at
+
+
+_AT_NODES = {"normalized": _normalized, "hinge": _hinge}
 
 
 def _with_slopes(
@@ -72,70 +147,168 @@ def _with_slopes(
     dtype = functions.dtype
     to_classes = jnp.asarray(class_map(problem.coupling, problem.n_classes), dtype)  # (k, c)
     heights = jnp.unstack(to_classes.T @ functions)
-    own = [(problem.labels == j).astype(dtype) for j in range(problem.n_classes)]
+    own = [problem.labels == j for j in range(problem.n_classes)]
     scale = jnp.exp(log_scale)
     weights = problem.row_weights
     weights = None if weights is None else weights.astype(dtype)
-
-    def log_likelihood(*scores):
-        return weigh(_by_class(scores, own, problem.likelihood), weights)
-
-    # Relative to the noiseless value, from which a few sigma of noise cannot lead far.
-    level = log_likelihood(*heights)
+    level, at_noise = _AT_NODES[problem.likelihood](heights, own, weights)
 
     def add(carry, node):
         total, slopes, by_scale = carry
-        scores = [height + scale * e for height, e in zip(heights, node, strict=True)]
-        value, pull = jax.vjp(log_likelihood, *scores)
-        share = jnp.exp(value - level)
-        pulled = pull(share)
-        slopes = [slope + more for slope, more in zip(slopes, pulled, strict=True)]
-        for more, e in zip(pulled, node, strict=True):
+        here = at_noise([scale * e for e in node])
+        slopes = [slope + more for slope, more in zip(slopes, here.slopes, strict=True)]
+        for more, e in zip(here.slopes, node, strict=True):
             by_scale = by_scale + more * e
-        return (total + share, slopes, by_scale), None
+        return (total + here.share, slopes, by_scale), None
 
     zero = jnp.zeros_like(level)
     (total, slopes, by_scale), _ = jax.lax.scan(
         add, (zero, [zero] * problem.n_classes, zero), nodes.astype(dtype) @ to_classes
     )
-    value = level + jnp.log(total / len(nodes))
+    total = jnp.maximum(total, jnp.finfo(dtype).tiny)  # of a weight far above one
+    value = level + (jnp.log(total) - math.log(len(nodes)))
     return _Slopes(value, to_classes @ (jnp.stack(slopes) / total), scale * by_scale / total)
 
 
+class _Sums(NamedTuple):
+    """Log likelihood of some rows, a scalar, and its derivatives in float64.
+
+    By weights times ``sqrt(lambda)``, shape (k, r); by the intercept, shape (k,); by
+    (log sigma, log d), shape (2,).
+    """
+
+    value: jax.Array
+    weights: jax.Array
+    intercept: jax.Array
+    logs: jax.Array
+
+
+def _sums_of(
+    weights: jax.Array, intercept: jax.Array, logs: jax.Array, nodes: jax.Array, problem: Problem
+) -> _Sums:
+    """Of all rows of a problem at once."""
+    wide = jnp.result_type(float)
+    basis = problem.factor.basis
+    functions = weights @ basis.T + intercept[:, None]
+    scales, pull = jax.vjp(lambda logs: log_scales(logs, problem), logs)
+    slopes = _with_slopes(functions, scales, nodes, problem)
+    return _Sums(
+        jnp.sum(slopes.value, dtype=wide),
+        (slopes.functions @ basis).astype(wide),
+        jnp.sum(slopes.functions, axis=1, dtype=wide),
+        pull(slopes.log_scale)[0],
+    )
+
+
+def _in_parts(function: Callable[[Problem], _Sums], problem: Problem) -> _Sums:
+    """Add up what a function makes of :data:`ROWS` rows at a time.
+
+    Rows that are spread over devices are first taken apart as they are spread, so that each
+    device walks through its own, and what they send each other are the sums at the end.
+    """
+    parts = problem.row_parts
+    each = problem.n_rows // parts
+    count = min(ROWS, each)
+    whole, rest = divmod(each, count)
+
+    def rows_of(problem, take):
+        cut = jax.tree.map(take, _Rows.of(problem))
+        return function(cut.put_in(problem))
+
+    def walk(rows: _Rows) -> _Sums:
+        mine = rows.put_in(problem)
+
+        def some(i):
+            return rows_of(mine, lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, i * count, count))
+
+        def add(i, total):
+            return jax.tree.map(jnp.add, total, some(i))
+
+        shapes = jax.eval_shape(some, 0)
+        begin = jax.tree.map(lambda like: jnp.zeros(like.shape, like.dtype), shapes)
+        total = jax.lax.fori_loop(0, whole, add, begin)
+        if rest:
+            last = rows_of(mine, lambda leaf: leaf[whole * count :])
+            total = jax.tree.map(jnp.add, total, last)
+        return total
+
+    rows = _Rows.of(problem)
+    if parts == 1:
+        return walk(rows)
+    split = jax.tree.map(lambda leaf: leaf.reshape(parts, each, *leaf.shape[1:]), rows)
+    return jax.tree.map(lambda leaf: jnp.sum(leaf, axis=0), jax.vmap(walk)(split))
+
+
+class _Rows(NamedTuple):
+    """What a problem has of each row."""
+
+    basis: Any
+    labels: jax.Array
+    row_weights: jax.Array | None
+    remainder: jax.Array | None
+
+    @classmethod
+    def of(cls, problem: Problem) -> _Rows:
+        """Take the rows out of a problem."""
+        basis = by_row(problem.factor.basis)
+        return cls(basis, problem.labels, problem.row_weights, problem.remainder)
+
+    def put_in(self, problem: Problem) -> Problem:
+        """Give a problem these rows."""
+        return replace(
+            problem,
+            factor=problem.factor._replace(basis=design_of(self.basis, problem.factor.basis)),
+            labels=self.labels,
+            row_weights=self.row_weights,
+            remainder=self.remainder,
+            row_parts=1,
+        )
+
+
 @jax.custom_vjp
-def log_likelihood_of_functions(
-    functions: jax.Array, log_scale: jax.Array, nodes: jax.Array, problem: Problem
+def log_marginal_likelihood(
+    x: jax.Array,
+    logs: jax.Array,
+    intercept_scale: jax.typing.ArrayLike,
+    nodes: jax.Array,
+    problem: Problem,
 ) -> jax.Array:
-    """``sum_i log p(y_i | f_i, s_i)``: a scalar, in JAX's default type.
+    """``sum_i log p(y_i | f_i, s_i)``, the noise integrated out: a scalar, in JAX's default type.
+
+    One pass over the basis, some rows at a time, makes the value and its gradient: the products in
+    the type of the basis, the sums in JAX's default type.
 
     Parameters
     ----------
-    functions
-        Column functions f, shape (k, n).
-    log_scale
-        Log of the scale of each row's noise, shape (n,): see :func:`log_scales`.
+    x
+        Weights of each column and, last, its intercept over ``intercept_scale``: (k, r + 1).
+    logs
+        (log sigma, log d), shape (2,).
+    intercept_scale
+        A scalar.
     nodes
         Points of the noise, shape (J, k).
     problem
         The prepared data.
     """
-    value = _with_slopes(functions, log_scale, nodes, problem).value
-    return jnp.sum(value, dtype=jnp.result_type(float))
+    return _forward(x, logs, intercept_scale, nodes, problem)[0]
 
 
-def _forward(functions, log_scale, nodes, problem):
-    slopes = _with_slopes(functions, log_scale, nodes, problem)
-    total = jnp.sum(slopes.value, dtype=jnp.result_type(float))
-    return total, (slopes.functions, slopes.log_scale)
+def _forward(x, logs, intercept_scale, nodes, problem):
+    basis, roots = problem.factor.basis, jnp.sqrt(problem.factor.eigenvalues)
+    weights = onto_features(x[:, :-1] * roots, basis)
+    intercept = (intercept_scale * x[:, -1]).astype(basis.dtype)
+    sums = _in_parts(lambda rows: _sums_of(weights, intercept, logs, nodes, rows), problem)
+    by_weights = onto_basis(sums.weights, basis) * roots
+    by_x = jnp.append(by_weights, intercept_scale * sums.intercept[:, None], axis=1)
+    return sums.value, (by_x.astype(x.dtype), sums.logs.astype(logs.dtype))
 
 
 def _backward(slopes, cotangent):
-    functions, by_scale = slopes
-    factor = cotangent.astype(functions.dtype)
-    return functions * factor, by_scale * factor, None, None
+    return *(cotangent * slope for slope in slopes), None, None, None
 
 
-log_likelihood_of_functions.defvjp(_forward, _backward)
+log_marginal_likelihood.defvjp(_forward, _backward)
 
 
 def functions_of(
@@ -189,10 +362,9 @@ def log_prior(
 
 def log_posterior(x: jax.Array, logs: jax.Array, problem: Problem, reference: Reference):
     """Log posterior density of x (k, r + 1) and (log sigma, log d), up to a constant."""
-    functions = functions_of(x, problem, reference.intercept_scale)
-    scales = log_scales(logs, problem)
-    likelihood = log_likelihood_of_functions(functions, scales, reference.nodes, problem)
-    return likelihood + log_prior(x, logs, problem, reference.intercept_scale)
+    scale = reference.intercept_scale
+    likelihood = log_marginal_likelihood(x, logs, scale, reference.nodes, problem)
+    return likelihood + log_prior(x, logs, problem, scale)
 
 
 def log_density(at: Coordinates, problem: Problem) -> jax.Array:
@@ -200,6 +372,30 @@ def log_density(at: Coordinates, problem: Problem) -> jax.Array:
     reference = cast(Reference, problem.reference)
     x = from_coordinates(at.xi, at.logs, reference)
     return log_posterior(x, at.logs, problem, reference) + log_volume(at.logs, reference)
+
+
+def coordinates_of(position: Position, problem: Problem) -> Coordinates:
+    """Coordinates of a position, whose columns are not used, under the problem's reference."""
+    reference = cast(Reference, problem.reference)
+    log_scale = 0.5 * jnp.log(position.noise_variance)
+    logs = jnp.stack([log_scale, jnp.log(position.precision) - 2 * log_scale])
+    intercept = position.intercept / reference.intercept_scale
+    x = jnp.append(position.weights.T, intercept[:, None], axis=1)
+    return Coordinates(to_coordinates(x, logs, reference), logs)
+
+
+def position_of(at: Coordinates, position: Position, problem: Problem) -> Position:
+    """Undo :func:`coordinates_of`; theta is that of ``position``, and there are no columns."""
+    reference = cast(Reference, problem.reference)
+    x = from_coordinates(at.xi, at.logs, reference)
+    noise_variance, precision = variances_of(at.logs)
+    return position._replace(
+        columns=cast(jax.Array, None),
+        weights=x[:, :-1].T,
+        intercept=reference.intercept_scale * x[:, -1],
+        noise_variance=noise_variance,
+        precision=precision,
+    )
 
 
 def fisher_information(

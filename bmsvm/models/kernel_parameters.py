@@ -8,7 +8,7 @@ the sampler both are the same: a value that :meth:`bmsvm.models.Problem.at` turn
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, cast
 
@@ -20,7 +20,9 @@ from jax.typing import ArrayLike
 from numpyro.distributions import biject_to
 
 from bmsvm import kernels
+from bmsvm.features import FeatureMap
 from bmsvm.kernels import Factor, KernelFn
+from bmsvm.models.reference import Reference
 
 __all__ = [
     "Design",
@@ -112,6 +114,9 @@ class KernelGrid(NamedTuple):
         The factors, with a leading axis of G.
     masked
         The designs of the ``independent`` coupling, with a leading axis of G.
+    features, remainder, reference
+        As in :class:`bmsvm.models.Problem`, where the factors are of low rank, with a leading axis
+        of G.
     """
 
     values: jax.Array
@@ -119,6 +124,9 @@ class KernelGrid(NamedTuple):
     start: jax.Array
     factors: Factor
     masked: Design | None
+    features: FeatureMap | None = None
+    remainder: jax.Array | None = None
+    reference: Reference | None = None
 
 
 class KernelPoint(NamedTuple):
@@ -204,6 +212,17 @@ def room_for_grid(n_rows: int, n_bases: int) -> int:
     return GRID_BYTES // (8 * n_rows**2 * n_bases)
 
 
+def check_bases_fit(size: int, n_rows: int, rank: int, itemsize: int) -> None:
+    """Raise ``ValueError`` unless the bases of low rank of a grid fit: :data:`GRID_BYTES`."""
+    room = GRID_BYTES // (itemsize * n_rows * rank)
+    if size > room:
+        raise ValueError(
+            f"lengthscale_grid: {size} bases of {n_rows} rows and {rank} columns do not fit into "
+            f"{GRID_BYTES / 2**30:.0f} GiB; pass a grid of at most {room} values, a smaller rank, "
+            "or another lengthscale"
+        )
+
+
 def check_grid_fits(size: int, n_rows: int, n_bases: int) -> None:
     """Raise ``ValueError`` unless the factors of a grid fit into :data:`GRID_BYTES`."""
     room = room_for_grid(n_rows, n_bases)
@@ -216,16 +235,11 @@ def check_grid_fits(size: int, n_rows: int, n_bases: int) -> None:
 
 
 def stacked_grid(
-    values: np.ndarray,
-    log_prior: np.ndarray,
-    start: int,
-    each: list[tuple[Factor, Design | None]],
+    values: np.ndarray, log_prior: np.ndarray, start: int, each: Sequence[tuple[Any, ...]]
 ) -> KernelGrid:
-    """Grid of factors made on the host, stacked there and then given to JAX."""
-    factors, masked = jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *each)
-    return KernelGrid(
-        jnp.asarray(values), jnp.asarray(log_prior), jnp.asarray(start), factors, masked
-    )
+    """Grid of what was made on the host for each value, stacked there and then given to JAX."""
+    stacked = jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *each)
+    return KernelGrid(jnp.asarray(values), jnp.asarray(log_prior), jnp.asarray(start), *stacked)
 
 
 def _is_prior(leaf: Any) -> bool:

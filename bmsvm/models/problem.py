@@ -19,8 +19,9 @@ from bmsvm._validation import (
     check_row_weights,
     check_rows_and_labels,
 )
-from bmsvm.features import FeatureMap, LowRank, build_features, low_rank_factor
+from bmsvm.features import FeatureMap, LowRank, build_features, features_on, low_rank_factor
 from bmsvm.kernels import Factor, KernelFn
+from bmsvm.models.computed_basis import computed_basis
 from bmsvm.models.couplings import COUPLINGS, n_columns
 from bmsvm.models.hyperparameters import PAPER, Hyperparameters
 from bmsvm.models.kernel_parameters import (
@@ -32,6 +33,7 @@ from bmsvm.models.kernel_parameters import (
     KernelFamily,
     KernelGrid,
     KernelPoint,
+    check_bases_fit,
     check_grid_fits,
     constrained,
     family_factor,
@@ -46,6 +48,7 @@ from bmsvm.models.kernel_parameters import (
 )
 from bmsvm.models.likelihoods import LIKELIHOODS
 from bmsvm.models.reference import Reference
+from bmsvm.rows import PiecewiseRows, Rows, in_pieces
 
 __all__ = ["Problem", "prepare"]
 
@@ -81,6 +84,8 @@ class Problem:
     """``k(x, x) - |Phi(x)|^2`` of each row, shape (n,), of such a factor; None where it is zero."""
     reference: Reference | None = None
     """A normal distribution near the posterior, which some moves go by; no part of the model."""
+    row_parts: int = field(default=1, metadata={"static": True})
+    """Equal parts into which rows are spread over devices; no part of the model."""
 
     @property
     def samples_kernel(self) -> bool:
@@ -94,8 +99,19 @@ class Problem:
         if isinstance(kernel, KernelPoint):
             return replace(self, factor=kernel.factor, masked=kernel.masked)
         grid = cast(KernelGrid, self.grid)
-        factor, masked = jax.tree.map(lambda leaf: leaf[kernel], (grid.factors, grid.masked))
-        return replace(self, factor=factor, masked=masked)
+        factor, masked, *low = jax.tree.map(
+            lambda leaf: leaf[kernel],
+            (grid.factors, grid.masked, grid.features, grid.remainder, grid.reference),
+        )
+        features, remainder, reference = low
+        return replace(
+            self,
+            factor=factor,
+            masked=masked,
+            features=features,
+            remainder=remainder,
+            reference=reference,
+        )
 
     def kernel_point(self, parameters: Any) -> KernelPoint:
         """Factor the Gram matrix at unconstrained parameters off the grid."""
@@ -169,19 +185,28 @@ def with_spare_rows(factor: Factor, count: int) -> Factor:
 
 
 def some_rows(problem: Problem, count: int) -> Problem:
-    """Problem with at most so many of its rows, evenly spaced, theta fixed; its basis is cut."""
+    """Problem with at most so many of its rows, evenly spaced; its basis is cut, and not masked."""
     n = problem.n_rows
     which = np.unique(np.linspace(0, n - 1, min(n, count)).astype(int))
 
     def of(part):
         return None if part is None else part[which]
 
+    grid = problem.grid
+    if grid is not None:
+        left, factors = grid.remainder, grid.factors
+        grid = grid._replace(
+            factors=factors._replace(basis=factors.basis[:, which]),
+            remainder=None if left is None else left[:, which],
+        )
     return replace(
         problem,
         labels=problem.labels[which],
         factor=problem.factor._replace(basis=problem.factor.basis[which]),
         row_weights=of(problem.row_weights),
         remainder=of(problem.remainder),
+        grid=grid,
+        row_parts=1,
     )
 
 
@@ -258,7 +283,8 @@ def prepare(
     Parameters
     ----------
     X
-        Rows, shape (n, p); or the Gram matrix, shape (n, n), with ``kernel="precomputed"``.
+        Rows, shape (n, p); or the Gram matrix, shape (n, n), with ``kernel="precomputed"``. With
+        ``features`` a memory map or a Zarr array is read in pieces.
     y
         Labels, shape (n,): anything that sorts. Classes are numbered in sorted order.
     kernel
@@ -300,7 +326,8 @@ def prepare(
         nothing but the number of rows: data of different sizes then share one program.
     features
         How to approximate the Gram matrix by one of low rank, which is then never formed; None:
-        it is factored as it is. With a fixed lengthscale and ``coupling="sum_to_zero"``.
+        it is factored as it is. With ``coupling="sum_to_zero"``, and a lengthscale that is fixed or
+        sampled on a given grid, whose bases fit into 2 GiB.
 
     Returns
     -------
@@ -318,7 +345,10 @@ def prepare(
         )
     hyperparameters.validate()
     precomputed = isinstance(kernel, str) and kernel == "precomputed"
-    rows, classes, labels = check_rows_and_labels(X, y, precomputed=precomputed)
+    given: Any = X
+    if features is not None and in_pieces(X) and not isinstance(X, PiecewiseRows):
+        given = PiecewiseRows(X)
+    rows, classes, labels = check_rows_and_labels(given, y, precomputed=precomputed)
     _check_sampled(
         kernel,
         lengthscale,
@@ -340,7 +370,11 @@ def prepare(
         labels = np.append(labels, [0] * spare_rows)
 
     if features is not None:
-        _check_low_rank(features, lengthscale, kernel_prior, coupling)
+        _check_low_rank(
+            features, lengthscale, kernel_prior, coupling, lengthscale_grid, per_feature
+        )
+        if features.recompute:
+            _check_recompute(kernel, lengthscale)
 
     def factored(kernel, theta: Any = 1.0, complete: bool = True):
         gram = kernels.gram_of(kernel, rows, theta)
@@ -371,6 +405,10 @@ def prepare(
                 every=propose_every,
                 spare=spare_rows,
             )
+        elif features is not None:
+            grid = _low_rank_grid(
+                features, rows, name, lengthscale_grid, lengthscale_prior, bounds, len(labels)
+            )
         elif per_feature:
             raise ValueError(
                 'per_feature needs lengthscale_grid to be None or "off": a grid has one '
@@ -384,13 +422,17 @@ def prepare(
             start = int(nearest_on_grid(np.asarray(kernels.median_distance(rows)), values))
             grid = stacked_grid(values, log_prior, start, each)
     if grid is not None:
-        factor, masked = each[start]
+        factor, masked = jax.tree.map(lambda leaf: leaf[grid.start], (grid.factors, grid.masked))
     elif family is not None:
         factor, masked = factored(family.build(constrained(family.start, family)))
     elif features is None:
         factor, masked = factored(kernel, lengthscale, complete=False)
     made = remainder = None
-    if features is not None:
+    if features is not None and grid is not None:
+        made, remainder = jax.tree.map(
+            lambda leaf: leaf[grid.start], (grid.features, grid.remainder)
+        )
+    elif features is not None:
         made, factor, remainder = _low_rank(features, rows, kernel, lengthscale, len(labels))
         masked = None
     return Problem(
@@ -409,15 +451,30 @@ def prepare(
     )
 
 
-def _check_low_rank(features: Any, lengthscale: Any, kernel_prior: Any, coupling: str) -> None:
+def _check_low_rank(
+    features: Any,
+    lengthscale: Any,
+    kernel_prior: Any,
+    coupling: str,
+    lengthscale_grid: Any,
+    per_feature: bool,
+) -> None:
     """Raise ``ValueError`` where the model and an approximation of low rank do not go together."""
     if not isinstance(features, LowRank):
         raise ValueError(f"features must be a bmsvm.LowRank, or None; got {features!r}")
     features.validate()
-    if isinstance(lengthscale, str) or kernel_prior is not None:
+    if kernel_prior is not None or per_feature:
         raise ValueError(
-            f"features={features.kind!r} needs parameters of the kernel that are fixed: pass "
-            'lengthscale as a number, or features="exact" to sample them'
+            f"features={features.kind!r} needs parameters of the kernel that are fixed, or one "
+            'lengthscale sampled on a grid: pass features="exact" to sample others'
+        )
+    if isinstance(lengthscale, str) and (
+        lengthscale_grid is None or isinstance(lengthscale_grid, str)
+    ):
+        raise ValueError(
+            f"lengthscale_grid must be given to sample the lengthscale with features="
+            f"{features.kind!r}: a few values around where it may be, such as "
+            f"numpy.geomspace(0.5, 5, 8); got {lengthscale_grid!r}"
         )
     if coupling == "independent":
         raise ValueError(
@@ -426,13 +483,70 @@ def _check_low_rank(features: Any, lengthscale: Any, kernel_prior: Any, coupling
         )
 
 
+def _check_recompute(kernel: Any, lengthscale: Any) -> None:
+    """Raise ``ValueError`` where a basis cannot be computed again and again."""
+    if not (isinstance(kernel, str) and kernel in kernels.STATIONARY):
+        raise ValueError(
+            "recompute needs a stationary kernel by name: kernel must be one of "
+            f"{', '.join(map(repr, kernels.STATIONARY))}; got {kernel!r}"
+        )
+    if isinstance(lengthscale, str):
+        raise ValueError(f"recompute needs a fixed lengthscale; got {lengthscale!r}")
+    if jnp.result_type(float) != np.float64:
+        raise ValueError("recompute needs float64: call numpyro.enable_x64() first")
+
+
+def _low_rank_grid(
+    how: LowRank,
+    rows: Rows,
+    kernel: str,
+    given: Any,
+    prior: str,
+    bounds: tuple[float, float],
+    n_rows: int,
+) -> KernelGrid:
+    """Low-rank factors of rows at each value of a grid, zeros following up to ``n_rows``."""
+    values, log_prior = make_grid(given, prior, bounds, GRID_SIZES[1])
+    start = int(nearest_on_grid(np.asarray(kernels.median_distance(cast(Any, rows))), values))
+    made = features_on(rows, kernel, how, values, start)
+    dtype, (_, rank) = _dtype_of(how), made[0].rotation.shape
+    check_bases_fit(values.size, n_rows, rank, dtype.itemsize)
+    each = []
+    for features, theta in zip(made, values, strict=True):
+        factor, remainder = _factor_of(features, rows, kernel, theta, n_rows, dtype)
+        each.append((factor, None, features, remainder))
+    return stacked_grid(values, log_prior, start, each)
+
+
+def _dtype_of(how: LowRank) -> np.dtype:
+    return np.dtype(jnp.result_type(float) if how.dtype is None else how.dtype)
+
+
 def _low_rank(
-    how: LowRank, rows: np.ndarray, kernel: Any, lengthscale: Any, n_rows: int
+    how: LowRank, rows: Rows, kernel: Any, lengthscale: Any, n_rows: int
 ) -> tuple[FeatureMap, Factor, np.ndarray | None]:
     """Features of rows, the factor and remainder they make, zeros following up to ``n_rows``."""
     made = build_features(rows, kernel, how, lengthscale)
-    dtype = jnp.result_type(float) if how.dtype is None else np.dtype(how.dtype)
-    whole = how.kind == "fourier"
+    dtype = _dtype_of(how)
+    if not how.recompute:
+        return made, *_factor_of(made, rows, kernel, lengthscale, n_rows, dtype)
+    factor, left = _factor_of(made, rows, kernel, lengthscale, n_rows, dtype, keep=False)
+    values = np.asarray(factor.eigenvalues)
+    basis = computed_basis(made, rows, kernel, lengthscale, values, n_rows, dtype)
+    return made, factor._replace(basis=cast(jax.Array, basis)), left
+
+
+def _factor_of(
+    made: FeatureMap,
+    rows: Rows,
+    kernel: Any,
+    lengthscale: Any,
+    n_rows: int,
+    dtype: np.dtype,
+    keep: bool = True,
+) -> tuple[Factor, np.ndarray | None]:
+    """Return the factor of rows under their features, and what those leave, None if nothing."""
+    whole = made.kind == "fourier"
     factor, remainder = low_rank_factor(
         made,
         rows,
@@ -440,5 +554,6 @@ def _low_rank(
         constant=isinstance(kernel, str) and kernel in kernels.STATIONARY,
         n_rows=n_rows,
         dtype=dtype,
+        keep=keep,
     )
-    return made, factor, None if whole else remainder
+    return factor, None if whole else remainder

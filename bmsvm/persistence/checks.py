@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import jax
 import numpy as np
@@ -13,14 +13,15 @@ from bmsvm.inference.cross_validation import CrossValidation
 from bmsvm.inference.evidence import EvidenceMaximum
 from bmsvm.inference.gibbs import BMSVMGibbs, BMSVMState
 from bmsvm.inference.run import PREDICTIVE, Run, values_of
-from bmsvm.kernels import NAMED, Factor
+from bmsvm.kernels import NAMED, PROFILES, Factor
+from bmsvm.models.computed_basis import ComputedBasis
 from bmsvm.models.couplings import COUPLINGS
 from bmsvm.models.hyperparameters import Hyperparameters
 from bmsvm.models.kernel_parameters import Design, KernelGrid
 from bmsvm.models.likelihoods import LIKELIHOODS
 from bmsvm.models.problem import Problem
 from bmsvm.models.reference import Reference
-from bmsvm.persistence.errors import ModelFileError
+from bmsvm.storage.errors import ModelFileError
 
 __all__ = ["check_fitted", "check_problem", "check_samples", "check_selection", "state_like"]
 
@@ -53,12 +54,14 @@ def check_problem(problem: Any, sampler: BMSVMGibbs) -> None:
     classes, known = problem.n_classes, np.unique(problem.labels)
     _require(type(classes) is int and 2 <= classes == len(known) <= n, "the number of classes")
     _require(known[0] == 0 and known[-1] == classes - 1, "the labels")
+    parts = problem.row_parts
+    _require(type(parts) is int and parts >= 1 and n % parts == 0, "the parts of the rows")
     if problem.row_weights is not None:
         _require_array(problem.row_weights, (n,), "float64", "the weights of the rows")
     for value in jax.tree.leaves(problem.hyper):
         _require_array(value, (), "float64", "the hyperparameters")
     _require(problem.family is None, "parameters of the kernel")
-    _check_low_rank(problem, sampler)
+    _check_low_rank(problem, problem, sampler, ())
     _check_factors(problem.factor, problem.masked, problem, ())
     if problem.grid is not None:
         _require(isinstance(problem.grid, KernelGrid), "the grid of lengthscales")
@@ -70,37 +73,41 @@ def check_problem(problem: Any, sampler: BMSVMGibbs) -> None:
         start = np.asarray(problem.grid.start)
         _require(start.shape == () and start.dtype.kind == "i", "the first lengthscale")
         _require(bool(0 <= start < size[0]), "the first lengthscale")
+        _check_low_rank(problem.grid, problem, sampler, size)
         _check_factors(problem.grid.factors, problem.grid.masked, problem, size)
 
 
-def _check_low_rank(problem: Problem, sampler: BMSVMGibbs) -> None:
+def _check_low_rank(
+    parts: Problem | KernelGrid, problem: Problem, sampler: BMSVMGibbs, lead: tuple[int, ...]
+) -> None:
     """Require features, remainder and reference of shapes that the factor gives."""
     n, r, k = problem.labels.shape[0], problem.factor.eigenvalues.shape[-1], problem.n_columns
-    low, left, near = problem.features, problem.remainder, problem.reference
+    low, left, near = parts.features, parts.remainder, parts.reference
     _require((low is None) == (sampler._settings["features"] is None), "the features")
     _require((near is not None) == (sampler._preset == "large"), "the reference")
     if low is not None:
         _require(isinstance(low, FeatureMap) and low.kind in KINDS, "the features")
         points, rotation = low.points, low.rotation
-        _require(points.ndim == 2 and rotation.ndim == 2, "the features")
-        raw = len(points) * (2 if low.kind == "fourier" else 1)
-        _require_array(points, points.shape, "float64", "the points of the features")
-        _require_array(rotation, (raw, r), "float64", "the rotation of the features")
-        _require_array(low.error, (), "float64", "the error of the features")
+        _require(points.ndim == 2 + len(lead), "the features")
+        many, p = points.shape[-2:]
+        raw = many * (2 if low.kind == "fourier" else 1)
+        _require_array(points, (*lead, many, p), "float64", "the points of the features")
+        _require_array(rotation, (*lead, raw, r), "float64", "the rotation of the features")
+        _require_array(low.error, lead, "float64", "the error of the features")
     _require((left is not None) == (low is not None and low.kind == "nystrom"), "the remainder")
     if left is not None:
-        _require_array(left, (n,), problem.factor.basis.dtype.name, "the remainder")
+        _require_array(left, (*lead, n), problem.factor.basis.dtype.name, "the remainder")
         _require(bool(np.all(np.asarray(left) >= 0)), "the remainder")
     if near is not None:
         _require(isinstance(near, Reference), "the reference")
-        size = near.rotation.shape[0]
+        size, nodes = near.rotation.shape[-1], near.nodes.shape[-2]
         _require(size in (r + 1, k * (r + 1)), "the reference")
         shapes: dict[str, tuple[int, ...]] = dict.fromkeys(("logs", "scales"), (2,))
         shapes.update(dict.fromkeys(("curvature", "mode", "slope"), (k, r + 1)))
         shapes.update(dict.fromkeys(("growth", "intercept_scale"), ()))
-        shapes.update(rotation=(size, size), nodes=(near.nodes.shape[0], k))
+        shapes.update(rotation=(size, size), nodes=(nodes, k))
         for name, shape in shapes.items():
-            _require_array(getattr(near, name), shape, "float64", f"the reference's {name}")
+            _require_array(getattr(near, name), (*lead, *shape), "float64", f"reference's {name}")
 
 
 def _check_factors(factor: Any, masked: Any, problem: Problem, lead: tuple[int, ...]) -> None:
@@ -108,14 +115,28 @@ def _check_factors(factor: Any, masked: Any, problem: Problem, lead: tuple[int, 
     _require(isinstance(factor, Factor), "the factors")
     r = factor.eigenvalues.shape[-1]
     _require_array(factor.eigenvalues, (*lead, r), "float64", "the eigenvalues")
-    light = problem.features is not None and factor.basis.dtype == "float32"
-    _require_array(factor.basis, (*lead, n, r), "float32" if light else "float64", "the basis")
+    if isinstance(factor.basis, ComputedBasis):
+        _check_computed(factor.basis, problem)
+    else:
+        light = problem.features is not None and factor.basis.dtype == "float32"
+        _require_array(factor.basis, (*lead, n, r), "float32" if light else "float64", "the basis")
     _require((masked is not None) == (problem.coupling == "independent"), "the designs")
     if masked is not None:
         _require(isinstance(masked, Design), "the designs")
         shapes = {"basis": (n, r), "eigenvalues": (r,), "rotation": (r, r), "mask": (n,)}
         for name, shape in shapes.items():
             _require_array(getattr(masked, name), (*lead, c, *shape), "float64", f"the {name}")
+
+
+def _check_computed(basis: ComputedBasis, problem: Problem) -> None:
+    n, low = problem.labels.shape[0], problem.features
+    _require(low is not None and basis.kind == low.kind, "the basis")
+    _require(basis.kernel in PROFILES and basis.precision in ("float32", "float64"), "the basis")
+    points, rotation = cast(FeatureMap, low).points, cast(FeatureMap, low).rotation
+    shapes = {"rows": (n, points.shape[1]), "present": (n,)}
+    shapes.update(points=points.shape, rotation=rotation.shape)
+    for name, shape in shapes.items():
+        _require_array(getattr(basis, name), shape, "float64", f"the basis' {name}")
 
 
 def state_like(sampler: BMSVMGibbs, problem: Problem, keys: Any) -> BMSVMState:
@@ -136,9 +157,10 @@ def check_samples(run: Run) -> None:
     """Require draws of the shapes that the chains give."""
     _require(isinstance(run.samples, dict), "the draws")
     wanted = set(PREDICTIVE)
-    if run.state.problem.reference is not None:
+    problem = run.state.problem
+    if problem.reference is not None or problem.features is not None:  # they may be integrated out
         wanted.discard("scores")
-    if run.state.problem.grid is not None:
+    if problem.grid is not None:
         wanted.add("lengthscale")
     _require(wanted <= set(run.samples), "the draws")
     with jax.enable_x64(True):

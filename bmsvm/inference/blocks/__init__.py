@@ -13,6 +13,7 @@ from bmsvm.inference.blocks.parameters import (
 from bmsvm.inference.blocks.repeat import repeat
 from bmsvm.inference.blocks.scale import scale
 from bmsvm.inference.blocks.scores import exact_scores, metropolis_scores, truncated_scores
+from bmsvm.inference.blocks.transport import transported_lengthscale
 
 __all__ = [
     "Block",
@@ -32,5 +33,6 @@ __all__ = [
     "repeat",
     "scale",
     "stateless",
+    "transported_lengthscale",
     "truncated_scores",
 ]

@@ -18,10 +18,10 @@ from numpyro.infer.hmc_util import welford_covariance
 
 from bmsvm.inference.blocks.base import Block, Phase
 from bmsvm.inference.step_size import init_step, update_step
-from bmsvm.models.collapsed import Coordinates, log_density, variances_of
+from bmsvm.models.collapsed import Coordinates, coordinates_of, log_density, position_of
 from bmsvm.models.hierarchy import Position
 from bmsvm.models.problem import Problem
-from bmsvm.models.reference import Reference, from_coordinates, to_coordinates
+from bmsvm.models.reference import Reference
 
 __all__ = ["collapsed"]
 
@@ -50,7 +50,8 @@ class Memory(NamedTuple):
     point
         Where it stands.
     centre, scales
-        Mean and standard deviation of (log sigma, log d), shape (2,).
+        Mean and standard deviation of (log sigma, log d), shape (2,); of their distance from the
+        reference where theta is sampled.
     step
         State of dual averaging for the log step size.
     moments
@@ -72,28 +73,6 @@ def _evaluate(at: Coordinates, problem: Problem) -> Point:
     return Point(at, value, slope)
 
 
-def _coordinates(position: Position, problem: Problem) -> Coordinates:
-    reference = cast(Reference, problem.reference)
-    log_scale = 0.5 * jnp.log(position.noise_variance)
-    logs = jnp.stack([log_scale, jnp.log(position.precision) - 2 * log_scale])
-    intercept = position.intercept / reference.intercept_scale
-    x = jnp.append(position.weights.T, intercept[:, None], axis=1)
-    return Coordinates(to_coordinates(x, logs, reference), logs)
-
-
-def _position(at: Coordinates, position: Position, problem: Problem) -> Position:
-    reference = cast(Reference, problem.reference)
-    x = from_coordinates(at.xi, at.logs, reference)
-    noise_variance, precision = variances_of(at.logs)
-    return position._replace(
-        columns=cast(Any, None),
-        weights=x[:, :-1].T,
-        intercept=reference.intercept_scale * x[:, -1],
-        noise_variance=noise_variance,
-        precision=precision,
-    )
-
-
 def collapsed(
     *,
     path_length: float = 0.5 * math.pi,
@@ -103,8 +82,8 @@ def collapsed(
 ) -> Block:
     """Hamiltonian Monte Carlo on weights, intercept, log sigma and log tau, scores integrated out.
 
-    It stands alone: no other block may move the position. The columns of the position are None;
-    scores are drawn where they are asked for.
+    It stands alone: no other block may move the position, but for one of theta. The columns of the
+    position are None; scores are drawn where they are asked for.
 
     Parameters
     ----------
@@ -128,15 +107,15 @@ def collapsed(
         noise = jax.random.normal(key_logs, (2,), dtype)
         logs = reference.logs + OVERDISPERSED * reference.scales * noise
         xi = jax.random.normal(key_xi, reference.mode.shape, dtype)
-        return _position(Coordinates(xi, logs), position, problem)
+        return position_of(Coordinates(xi, logs), position, problem)
 
     def init(position: Position, problem: Problem) -> Memory:
-        at = _coordinates(position, problem)
+        at = coordinates_of(position, problem)
         reference = cast(Reference, problem.reference)
         scales = reference.scales
         return Memory(
             _evaluate(at, problem),
-            reference.logs,
+            reference.logs - _origin(problem),
             scales,
             init_step(jnp.full((), math.log(FIRST_STEP), scales.dtype)),
             _init_moments(2),
@@ -152,7 +131,7 @@ def collapsed(
         dtype = memory.scales.dtype
         stretch = jax.random.uniform(key_jitter, (), dtype, 1 - jitter, 1)
         epsilon = step_size * stretch
-        centre, scales = memory.centre, memory.scales
+        centre, scales = memory.centre + _origin(problem), memory.scales
 
         def standard(at: Coordinates) -> Coordinates:
             return Coordinates(at.xi, (at.logs - centre) / scales)
@@ -175,6 +154,8 @@ def collapsed(
             return point, kick(momentum, point)
 
         start = memory.point
+        if problem.samples_kernel:  # theta has moved since
+            start = _evaluate(coordinates_of(position, problem), problem)
         keys = jax.random.split(key_momentum)
         momentum = Coordinates(
             jax.random.normal(keys[0], start.at.xi.shape, dtype),
@@ -186,12 +167,13 @@ def collapsed(
         accept_prob = jnp.exp(jnp.minimum(log_ratio, 0.0))
         accepted = jax.random.uniform(key_accept, (), dtype) < accept_prob
         point = jax.tree.map(lambda new, old: jnp.where(accepted, new, old), end, start)
-        learned = _learn(memory, point, target_accept_prob - accept_prob, phase)
+        seen = point.at.logs - _origin(problem)
+        learned = _learn(memory, point, seen, target_accept_prob - accept_prob, phase)
         memory = jax.tree.map(
             lambda new, old: jnp.where(warming_up, new, old), learned, memory._replace(point=point)
         )
         info = {"accept_prob": accept_prob, "step_size": step_size, "num_steps": num_steps}
-        return _position(point.at, position, problem), memory, info
+        return position_of(point.at, position, problem), memory, info
 
     return Block("collapsed", init, step, begin)
 
@@ -200,10 +182,17 @@ def _square(tree: Any) -> jax.Array:
     return sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(tree))  # type: ignore[return-value]
 
 
-def _learn(memory: Memory, point: Point, shortfall: jax.Array, phase: Phase) -> Memory:
+def _origin(problem: Problem) -> jax.Array | float:
+    """Where the centre of the logs is counted from: they move along with theta."""
+    return cast(Reference, problem.reference).logs if problem.samples_kernel else 0.0
+
+
+def _learn(
+    memory: Memory, point: Point, logs: jax.Array, shortfall: jax.Array, phase: Phase
+) -> Memory:
     """Tune the step size; at the end of a window take over the moments of the logs seen in it."""
     tuned = update_step(shortfall, memory.step)
-    moments = _update_moments(point.at.logs, memory.moments)
+    moments = _update_moments(logs, memory.moments)
     ends = jnp.asarray([int(1000 * end) for end in WINDOWS]) * phase.n_warmup // 1000
     ended = jnp.any(phase.sweep + 1 == ends) & (moments[2] >= 10)
     scales = jnp.sqrt(_final_moments(moments, regularize=True)[0])

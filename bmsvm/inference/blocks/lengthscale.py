@@ -45,6 +45,7 @@ from jax.flatten_util import ravel_pytree
 from bmsvm._validation import check_choice
 from bmsvm.inference.blocks.base import Block, Phase
 from bmsvm.inference.blocks.parameters import noise_intercept_weights
+from bmsvm.inference.grid_walk import walk_on_grid
 from bmsvm.models.conditionals import (
     log_density_columns_collapsed,
     project,
@@ -260,20 +261,6 @@ class Memory(NamedTuple):
     accept_prob: jax.Array
 
 
-def _walk_on_grid(
-    key: jax.Array, kernel: jax.Array, width: jax.Array, problem: Problem
-) -> tuple[jax.Array, jax.Array]:
-    """Walk one step of the grid at least, at random; and the log prior ratio."""
-    log_prior = problem.grid.log_prior  # type: ignore[union-attr]
-    key_sign, key_step = jax.random.split(key)
-    normal = jnp.abs(jax.random.normal(key_step, (), width.dtype))
-    step = 1 + jnp.floor(width * normal).astype(kernel.dtype)
-    proposal = kernel + jnp.where(jax.random.bernoulli(key_sign), step, -step)
-    inside = (proposal >= 0) & (proposal < log_prior.size)
-    proposal = jnp.clip(proposal, 0, log_prior.size - 1)
-    return proposal, jnp.where(inside, log_prior[proposal] - log_prior[kernel], -jnp.inf)
-
-
 def _walk_freely(
     key: jax.Array, point: KernelPoint, step: jax.Array, problem: Problem
 ) -> tuple[KernelPoint, jax.Array]:
@@ -334,7 +321,7 @@ def lengthscale(
             proposal, log_ratio = _walk_freely(key_walk, position.kernel, step, problem)
         else:
             at = cast(jax.Array, position.kernel)
-            proposal, log_ratio = _walk_on_grid(key_walk, at, width, problem)
+            proposal, log_ratio = walk_on_grid(key_walk, at, width, problem)
         here, there = problem.at(position.kernel), problem.at(proposal)
         stretch = _log_stretch(position.kernel, proposal, problem)
         moved, gain = kind.propose(key_move, position, _Step(here, there, stretch), setting)

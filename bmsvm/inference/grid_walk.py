@@ -1,0 +1,39 @@
+"""Steps of theta on its grid, at random: what proposes to the blocks that move it."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import jax
+import jax.numpy as jnp
+
+from bmsvm.models.kernel_parameters import KernelGrid
+from bmsvm.models.problem import Problem
+
+__all__ = ["walk_on_grid"]
+
+
+def walk_on_grid(
+    key: jax.Array, kernel: jax.Array, width: jax.Array, problem: Problem
+) -> tuple[jax.Array, jax.Array]:
+    """Walk one step of the grid at least, as often up as down; and the log prior ratio.
+
+    Parameters
+    ----------
+    key
+        Random key.
+    kernel
+        Number of theta in the grid, a scalar.
+    width
+        Scale of the steps, in values of the grid, a scalar.
+    problem
+        Where the grid is.
+    """
+    log_prior = cast(KernelGrid, problem.grid).log_prior
+    key_sign, key_step = jax.random.split(key)
+    normal = jnp.abs(jax.random.normal(key_step, (), width.dtype))
+    step = 1 + jnp.floor(width * normal).astype(kernel.dtype)
+    proposal = kernel + jnp.where(jax.random.bernoulli(key_sign), step, -step)
+    inside = (proposal >= 0) & (proposal < log_prior.size)
+    proposal = jnp.clip(proposal, 0, log_prior.size - 1)
+    return proposal, jnp.where(inside, log_prior[proposal] - log_prior[kernel], -jnp.inf)
