@@ -6,6 +6,7 @@ from bmsvm.inference import BMSVMGibbs, cross_validate, maximize_evidence, run_c
 from bmsvm.machines import AltMSVM, MSVMClassifier, OneVsRestSVC
 from bmsvm.models import PAPER, UNIT_NOISE, Hyperparameters, Problem, prepare
 from bmsvm.persistence import load
+from bmsvm.rows import from_batches
 
 __version__ = "0.1.0.dev0"
 
@@ -21,6 +22,7 @@ __all__ = [
     "OneVsRestSVC",
     "Problem",
     "cross_validate",
+    "from_batches",
     "load",
     "maximize_evidence",
     "prepare",

@@ -9,6 +9,8 @@ import numpy as np
 import scipy.sparse
 from jax.typing import ArrayLike
 
+from bmsvm.rows import PiecewiseRows
+
 __all__ = [
     "check_bounds",
     "check_choice",
@@ -180,16 +182,17 @@ def _as_labels(y: ArrayLike) -> np.ndarray:
 
 
 def check_rows_and_labels(
-    X: ArrayLike, y: ArrayLike, *, precomputed: bool = False
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Check rows and labels.
+    X: ArrayLike | PiecewiseRows, y: ArrayLike, *, precomputed: bool = False
+) -> tuple[Any, np.ndarray, np.ndarray]:
+    """Check rows and labels; rows that are read in pieces are checked when they are read.
 
     Returns
     -------
     tuple
-        Rows (n, p) as floats, the sorted classes (c,), and the class index of each row (n,).
+        Rows (n, p) as floats, or as given if they are read in pieces; the sorted classes (c,), and
+        the class index of each row (n,).
     """
-    rows = _as_matrix("X", X)
+    rows = X if isinstance(X, PiecewiseRows) else _as_matrix("X", X)
     labels = _as_labels(y)
     n = rows.shape[0]
     if labels.shape[0] != n:

@@ -17,7 +17,7 @@ import numpy as np
 import bmsvm
 from bmsvm._tables import Table, TableError, numbers, place_of, read_table, texts
 from bmsvm.estimators import BMSVMClassifier
-from bmsvm.estimators.classifier import FEATURES
+from bmsvm.estimators.classifier import FEATURES, INFERENCES
 from bmsvm.estimators.summary import summarise_model
 from bmsvm.inference.presets import LARGE, PRESETS
 from bmsvm.inference.uncertainty import Uncertainty
@@ -25,7 +25,7 @@ from bmsvm.kernels import NAMED
 from bmsvm.models.couplings import COUPLINGS
 from bmsvm.models.likelihoods import LIKELIHOODS
 from bmsvm.persistence import load
-from bmsvm.persistence.atomic import replacing
+from bmsvm.storage.atomic import replacing
 
 __all__ = ["main"]
 
@@ -93,7 +93,9 @@ def _fit(options: argparse.Namespace) -> int:
         kernel=options.kernel,
         lengthscale=options.lengthscale,
         features=options.features,
+        rank=options.rank,
         preset=options.preset,
+        inference=options.inference,
         num_chains=options.chains,
         num_warmup=options.warmup,
         num_samples=options.draws,
@@ -103,7 +105,7 @@ def _fit(options: argparse.Namespace) -> int:
         random_state=options.seed,
         progress_bar=not options.quiet,
     )
-    model.fit(rows, labels)
+    model.fit(rows, labels, checkpoint=options.checkpoint)
     model.feature_names_in_ = np.array(features, object)
     model.set_params(progress_bar=False)
     model.save(options.output)
@@ -252,6 +254,7 @@ def _parser() -> argparse.ArgumentParser:
         ("kernel", NAMED),
         ("features", FEATURES),
         ("preset", ("auto", *PRESETS, LARGE)),
+        ("inference", INFERENCES),
     ):
         fit.add_argument(f"--{name}", choices=list(choices), default=defaults[name], help=_default)
     fit.add_argument(
@@ -268,6 +271,12 @@ def _parser() -> argparse.ArgumentParser:
     ):
         shown = _default if defaults[parameter] is not None else "default: chosen by the model"
         fit.add_argument(f"--{name}", type=int, default=defaults[parameter], help=shown)
+    fit.add_argument("--rank", type=int, help="columns of a Gram matrix of low rank")
+    fit.add_argument(
+        "--checkpoint",
+        metavar="DIR",
+        help="keep the chains there while they run, and go on from there; needs --seed",
+    )
     fit.add_argument("--class-weight", choices=["balanced"], help="weigh the classes")
     fit.add_argument("--no-standardize", action="store_true", help="take the features as they are")
     fit.add_argument("--seed", type=int, default=None, help="for the same draws again")

@@ -18,9 +18,9 @@ r x r matrix, and never the rows that were learned from.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -31,6 +31,7 @@ from sklearn.cluster import MiniBatchKMeans
 
 from bmsvm._validation import check_choice, check_count, check_positive
 from bmsvm.kernels import STATIONARY, Factor, KernelFn, check_lengthscale, gram, kernel_at
+from bmsvm.rows import PIECE, PiecewiseRows, Rows, pieces_of
 
 __all__ = [
     "FeatureMap",
@@ -46,24 +47,11 @@ __all__ = [
 KINDS = ("nystrom", "fourier")
 LANDMARKS = ("kmeans", "greedy", "leverage")
 
-CHUNK = 8192
-"""Rows whose features are made at a time."""
-
 CANDIDATES = 5000
 """Rows among which landmarks are looked for one by one; a random choice of more."""
 
 NEAR_ZERO = 1e-10
 """Eigenvalues below this part of the largest are dropped: what they add is in the remainder."""
-
-
-class Rows(Protocol):
-    """Rows that can be sliced: a NumPy array, a memory map, a Zarr array."""
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Number of rows and of features."""
-
-    def __getitem__(self, index: Any) -> Any: ...
 
 
 @dataclass(frozen=True)
@@ -90,6 +78,10 @@ class LowRank:
         Type in which the basis is kept; None for JAX's default. The small matrices are float64.
     seed
         Seed of what is random.
+    recompute
+        Whether the basis is computed from the rows each time it is needed, part by part, rather
+        than kept: memory is then that of the rows, n p numbers and not n r, and sweeps take longer.
+        With ``preset="large"``, a stationary kernel given by name and a fixed lengthscale.
     """
 
     kind: str = "nystrom"
@@ -99,6 +91,7 @@ class LowRank:
     landmarks: str = "kmeans"
     dtype: str | None = None
     seed: int = 0
+    recompute: bool = False
 
     def validate(self) -> None:
         """Raise ``ValueError`` for settings that make no sense."""
@@ -111,6 +104,8 @@ class LowRank:
         check_count("seed", self.seed, smallest=0)
         if self.dtype is not None:
             check_choice("dtype", self.dtype, ("float32", "float64"))
+        if not isinstance(self.recompute, bool | np.bool_):
+            raise ValueError(f"recompute must be True or False; got {self.recompute!r}")
 
 
 @jax.tree_util.register_dataclass
@@ -198,7 +193,8 @@ def _some(rows: Rows, count: int, random: np.random.Generator) -> np.ndarray:
     if n <= count:
         return np.asarray(rows[:], np.float64)
     numbers = np.sort(random.choice(n, count, replace=False))
-    return np.stack([np.asarray(rows[int(i)], np.float64) for i in numbers])
+    rows = rows if isinstance(rows, np.ndarray | PiecewiseRows) else PiecewiseRows(rows)
+    return np.asarray(rows[numbers], np.float64)
 
 
 def landmarks_of(
@@ -272,12 +268,6 @@ def _frequencies(
     return normal / lengthscale
 
 
-def chunks_of(rows: Rows, size: int = CHUNK) -> Iterator[np.ndarray]:
-    """Rows in pieces of ``size``, each in float64."""
-    for start in range(0, rows.shape[0], size):
-        yield np.asarray(rows[start : start + size], np.float64)
-
-
 @functools.partial(jax.jit, donate_argnums=0)
 def _add_outer(total: jax.Array, part: jax.Array) -> jax.Array:
     return total + part.T @ part
@@ -330,7 +320,7 @@ def build_features(
     own = 0.0
     with jax.enable_x64(True):
         outer = jnp.zeros((start.shape[1],) * 2)
-        for part in chunks_of(rows):
+        for part in pieces_of(rows):
             raw = raw_features(how.kind, function, part, points) @ start
             outer = _add_outer(outer, jnp.asarray(raw))
             own += float(own_values(function, part, named).sum())
@@ -368,6 +358,7 @@ def low_rank_factor(
     constant: bool = False,
     n_rows: int | None = None,
     dtype: Any = np.float64,
+    keep: bool = True,
 ) -> tuple[Factor, np.ndarray]:
     """Factor ``K ~ U diag(lambda) U'`` of rows under their features.
 
@@ -385,6 +376,8 @@ def low_rank_factor(
         Rows of the basis: zeros follow where there are more than rows.
     dtype
         Type of the basis.
+    keep
+        Whether to keep the basis; if not, it has no rows.
 
     Returns
     -------
@@ -393,20 +386,21 @@ def low_rank_factor(
         features leave of each row, ``k(x, x) - |Phi(x)|^2``, shape (n,), not negative.
     """
     sliced = hasattr(rows, "shape")
-    batches = chunks_of(cast(Rows, rows)) if sliced else cast(Iterable[np.ndarray], rows)
+    batches = pieces_of(cast(Rows, rows)) if sliced else cast(Iterable[np.ndarray], rows)
     total = cast(Rows, rows).shape[0] if n_rows is None else n_rows
-    basis = np.zeros((total, features.rotation.shape[1]), dtype)
+    basis = np.zeros((total if keep else 0, features.rotation.shape[1]), dtype)
     norms, left = np.zeros(basis.shape[1]), np.zeros(total, dtype)
     start = 0
     for batch in batches:
         part = features(batch, kernel)
         norms += np.sum(part**2, axis=0)
-        basis[start : start + len(part)] = part
+        if keep:
+            basis[start : start + len(part)] = part
         if kernel is not None:
             own = own_values(kernel, batch, constant)
             left[start : start + len(part)] = np.maximum(own - np.sum(part**2, axis=1), 0.0)
         start += len(part)
     roots = np.sqrt(np.where(norms > 0, norms, 1.0))
-    for begin in range(0, total, CHUNK):
-        basis[begin : begin + CHUNK] /= roots
+    for begin in range(0, len(basis), PIECE):
+        basis[begin : begin + PIECE] /= roots
     return Factor(cast(jax.Array, basis), cast(jax.Array, norms)), left

@@ -165,6 +165,15 @@ STATIONARY: dict[str, Callable[[ArrayLike], KernelFn]] = {
 }
 """Kernels with a lengthscale that can be named by a string."""
 
+PROFILES: dict[str, Callable[[jax.Array], jax.Array]] = {
+    "gaussian": lambda squares: jnp.exp(-0.5 * squares),
+    "matern32": lambda squares: (1 + jnp.sqrt(3 * squares)) * jnp.exp(-jnp.sqrt(3 * squares)),
+    "matern52": lambda squares: (
+        (1 + jnp.sqrt(5 * squares) + 5 * squares / 3) * jnp.exp(-jnp.sqrt(5 * squares))
+    ),
+}
+"""The same as functions of squared distances over theta, which matrix products give."""
+
 NAMED: dict[str, Callable[[ArrayLike], KernelFn]] = {
     **STATIONARY,
     "linear": lambda lengthscale: linear(),
@@ -201,8 +210,9 @@ def median_distance(rows: ArrayLike, limit: int = 2000) -> float:
     Pairs of equal rows do not count; 1 where there are no others. Of more than ``limit`` rows,
     every so many are looked at.
     """
-    matrix = np.asarray(rows, np.float64)
-    distances = scipy.spatial.distance.pdist(matrix[:: -(-len(matrix) // limit)])
+    given = rows if hasattr(rows, "shape") else np.asarray(rows)
+    some = np.asarray(given[:: -(-given.shape[0] // limit)], np.float64)  # type: ignore[index]
+    distances = scipy.spatial.distance.pdist(some)
     apart = distances[distances > 0]
     return float(np.median(apart)) if apart.size else 1.0
 

@@ -72,6 +72,19 @@ def test_fit_is_what_the_classifier_does(capsys, data, tmp_path):
     assert loaded.feature_names_in_.tolist() == ["width", "height"]
 
 
+def test_fit_keeps_its_chains_and_takes_a_rank(capsys, data, tmp_path):
+    pytest.importorskip("zarr")
+    target, store = tmp_path / "model.nc", tmp_path / "chains"
+    arguments = ["fit", data, "--target", "colour", "--drop", "id", "-o", target, *QUICK, "-q"]
+    arguments += ["--features", "nystrom", "--rank", "5", "--checkpoint", store]
+    assert run(capsys, *arguments)[0] == 0
+    first = bmsvm.load(target)
+    assert (store / "chains.nc").exists()
+    assert first.problem_.factor.basis.shape[1] == 5
+    assert run(capsys, *arguments)[0] == 0  # all is there already
+    np.testing.assert_array_equal(bmsvm.load(target).predict_proba(NEW), first.predict_proba(NEW))
+
+
 def test_predict_writes_labels_probabilities_and_doubt(capsys, model, new, tmp_path):
     code, out, _ = run(capsys, "predict", model, new)
     assert code == 0

@@ -325,7 +325,7 @@ def test_saved_and_continued(tmp_path):
         ({"features": "fourier", "kernel": "linear"}, "stationary kernel by name"),
         ({"features": "nystrom", "kernel": "precomputed"}, "precomputed"),
         ({"features": "nystrom", "coupling": "independent"}, "sum_to_zero"),
-        ({"features": "nystrom", "lengthscale": "sample"}, "fixed"),
+        ({"features": "nystrom", "lengthscale": "sample"}, "lengthscale_grid must be given"),
         ({"preset": "large", "likelihood": "probit"}, "probit"),
         ({"features": LowRank(landmarks="some")}, "landmarks must be one of"),
         ({"features": LowRank(tolerance=-1.0)}, "tolerance must be"),

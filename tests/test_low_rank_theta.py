@@ -6,20 +6,32 @@ import warnings
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro.distributions as dist
 import oracle
 import pytest
 
+import bmsvm
 from bmsvm import BMSVMClassifier, LowRank, load, prepare
 from bmsvm.experiments.simulate import draw_parameters
-from bmsvm.inference.blocks import Phase, collapsed, in_turn, memories, transported_lengthscale
+from bmsvm.inference.blocks import (
+    Phase,
+    collapsed,
+    in_turn,
+    memories,
+    transport,
+    transported_lengthscale,
+)
 from bmsvm.inference.laplace import with_reference
 from bmsvm.kernels import gaussian, gram
 from bmsvm.models import collapsed as model
 from bmsvm.models.couplings import class_vector
+from bmsvm.models.hierarchy import Position, latent, noise_prior, precision_prior
+from bmsvm.models.likelihoods import log_mean_likelihood
 
 RNG = np.random.default_rng(4)
 X, Y = RNG.normal(size=(5, 2)), np.array([0, 1, 2, 1, 0])
 GRID = np.geomspace(0.4, 6.0, 4)
+FINE = np.geomspace(0.7, 1.4, 4)
 DRAWS = 8000
 
 
@@ -119,3 +131,95 @@ def test_sweeps_with_theta_leave_exact_draws_where_they_are(kind):
     old, new = watched(before, problem), watched(after, problem)
     z = oracle.paired_z(oracle.second_order(old, old), oracle.second_order(new, old))
     assert oracle.largest(z) < oracle.threshold(1e-4, z.size)
+
+
+def test_what_is_held_has_the_density_of_the_model_at_every_theta():
+    """Differences between thetas are those of the density of (v, b, sigma2, tau), by Jacobians."""
+    problem = with_reference(on_grid(LowRank(rank=3)))
+    shapes = problem.reference.mode.shape, (2,)
+    held = model.Coordinates(*(jnp.asarray(RNG.normal(size=shape)) for shape in shapes))
+
+    def natural(flat, here):
+        xi, logs = flat[:-2].reshape(shapes[0]), flat[-2:]
+        at = transport._released(model.Coordinates(xi, logs), here.reference)
+        start = Position(None, None, None, None, None)
+        found = model.position_of(at, start, here)
+        return found, jnp.concatenate(
+            [found.weights.ravel(), found.intercept, found.noise_variance[None],
+             found.precision[None]]
+        )  # fmt: skip
+
+    ours, theirs = [], []
+    for number in range(GRID.size):
+        here = problem.at(number)
+        flat = jnp.concatenate([held.xi.ravel(), held.logs])
+        found, _ = natural(flat, here)
+        jacobian = jax.jacobian(lambda flat, here=here: natural(flat, here)[1])(flat)
+        functions = latent(found.intercept, found.weights, here)
+        left = found.noise_variance * (1 + here.remainder / found.precision)
+        around = functions[:, None] + jnp.sqrt(left)[:, None, None] * here.reference.nodes
+        scores = class_vector(around, "sum_to_zero")
+        sigma, hyper = jnp.sqrt(found.noise_variance), here.hyper
+        theirs.append(
+            jnp.sum(log_mean_likelihood(scores, here.labels, "normalized"))
+            + dist.Normal(0, sigma / jnp.sqrt(found.precision)).log_prob(found.weights).sum()
+            + dist.Normal(0, sigma / jnp.sqrt(hyper.intercept_precision))
+            .log_prob(found.intercept)
+            .sum()
+            + noise_prior(here).log_prob(found.noise_variance)
+            + precision_prior(here).log_prob(found.precision)
+            + jnp.linalg.slogdet(jacobian)[1]
+        )
+        ours.append(transport._log_density(held, here))
+    assert np.ptp(theirs) > 0.1
+    np.testing.assert_allclose(np.diff(ours), np.diff(theirs), atol=1e-8)
+
+
+@functools.cache
+def fitted():
+    rows = RNG.normal(size=(200, 2))
+    labels = (np.sin(2 * rows[:, 0]) > 0).astype(int) + (rows[:, 1] > 0.5)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return BMSVMClassifier(
+            lengthscale="sample", lengthscale_grid=FINE, features="nystrom", rank=12, num_chains=2,
+            num_warmup=30, num_samples=30, random_state=0,
+        ).fit(rows, labels)  # fmt: skip
+
+
+def test_classifier_samples_theta_with_low_rank(tmp_path):
+    fit = fitted()
+    drawn = fit.run_.samples["lengthscale"]
+    assert np.isin(drawn.ravel().round(6), FINE.round(6)).all()
+    assert len(np.unique(drawn)) > 1
+    assert FINE[0] <= fit.lengthscale_ <= FINE[-1]
+    assert "scores" not in fit.run_.samples
+    new = RNG.normal(size=(20, 2))
+    chances = fit.predict_proba(new)
+    np.testing.assert_allclose(chances.sum(1), 1.0)
+    # One stage for each theta that was visited, with the features of that theta.
+    stages = fit._posterior().stages
+    assert sum(len(stage.draws) for stage in stages) == drawn.size
+    for stage in stages:
+        assert len({float(value) for value in drawn.reshape(-1)[stage.draws]}) == 1
+    fit.save(tmp_path / "model.nc")
+    again = load(tmp_path / "model.nc")
+    np.testing.assert_array_equal(again.predict_proba(new), chances)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert again.fit_more(5).run_.num_samples == 35
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"grid": None}, "lengthscale_grid must be given"),
+        ({"grid": "off"}, "lengthscale_grid must be given"),
+        ({"per_feature": True}, "one lengthscale sampled on a grid"),
+        ({"grid": np.geomspace(1, 2, 2000)}, "2000 bases of 5 rows and 3 columns"),
+    ],
+)
+def test_bad_settings_are_named(settings, message, monkeypatch):
+    monkeypatch.setattr(bmsvm.models.kernel_parameters, "GRID_BYTES", 2**14)
+    with pytest.raises(ValueError, match=message):
+        on_grid(LowRank(rank=3), **settings)

@@ -29,8 +29,9 @@ import bmsvm
 from bmsvm import BMSVMClassifier, Hyperparameters, kernels, load
 from bmsvm.inference.cross_validation import CrossValidation
 from bmsvm.inference.evidence import EvidenceMaximum
-from bmsvm.persistence import FORMAT_VERSION, ModelFileError, atomic, document, model_file, netcdf3
-from bmsvm.persistence.encoding import STORAGE, Decoder, Encoder
+from bmsvm.persistence import FORMAT_VERSION, ModelFileError, model_file
+from bmsvm.storage import atomic, document, netcdf3
+from bmsvm.storage.encoding import STORAGE, Decoder, Encoder
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 

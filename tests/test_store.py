@@ -21,8 +21,8 @@ from small_models import fit
 
 from bmsvm import BMSVMGibbs, run_chains
 from bmsvm.persistence import ModelFileError
-from bmsvm.persistence import store as module
-from bmsvm.persistence.store import ChainStore
+from bmsvm.storage import store as module
+from bmsvm.storage.store import ChainStore
 
 zarr = pytest.importorskip("zarr", reason="stores need zarr, the extra bmsvm[store]")
 

@@ -1,11 +1,23 @@
 """The variational posterior: near MCMC, whatever the batches, and a place to start chains."""
 
+import warnings
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bmsvm import BMSVMGibbs, LowRank, kernels, prepare, run_chains
+from bmsvm import (
+    PAPER,
+    BMSVMClassifier,
+    BMSVMGibbs,
+    LowRank,
+    kernels,
+    load,
+    prepare,
+    run_chains,
+)
+from bmsvm.estimators.summary import summarise_model
 from bmsvm.inference.posterior import posterior_of
 from bmsvm.inference.variational import _noise_scale, fit_variational
 from bmsvm.models.collapsed import log_scales
@@ -96,6 +108,53 @@ def test_what_low_rank_leaves_is_noise_of_the_rows():
     np.testing.assert_allclose(np.log(ours), log_scales(logs, problem), rtol=1e-10)
     fit = fit_variational(problem, rng_key=jax.random.key(0), num_steps=5, progress_bar=False)
     assert np.isfinite(fit.losses).all()
+
+
+CLASSIFIER = {"lengthscale": THETA, "standardize": False, "random_state": 0, "num_chains": 2}
+
+
+def test_the_classifier_predicts_from_it(chains, tmp_path):
+    """Near the chains of the same model, to the bounds of the test above; saved and read again."""
+    model = BMSVMClassifier(
+        inference="variational", hyperparameters=PAPER, calibration=None, **CLASSIFIER
+    ).fit(X, Y)
+    assert np.abs(model.predict_proba(NEW) - probabilities(chains)).mean() < 0.03
+    assert model.diagnostics_ == {}
+    assert model.run_.samples["scores"].shape == (2, 200, 64, 3)
+    assert summarise_model(model).verdict.startswith("a variational approximation")
+    model.save(tmp_path / "model.nc")
+    again = load(tmp_path / "model.nc")
+    np.testing.assert_array_equal(again.predict_proba(NEW), model.predict_proba(NEW))
+    with pytest.raises(ValueError, match="fit_more is for"):
+        again.fit_more(5)
+
+
+def test_the_classifier_takes_low_rank_and_starts_chains_there(tmp_path):
+    settings = {**CLASSIFIER, "num_samples": 10}
+    low = BMSVMClassifier(inference="variational", features="nystrom", rank=9, **settings).fit(X, Y)
+    assert "scores" not in low.run_.samples
+    assert low.score(X, Y) > 0.6
+    low.save(tmp_path / "model.nc")
+    load(tmp_path / "model.nc")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        chain = BMSVMClassifier(init="variational", num_warmup=10, **settings).fit(X, Y)
+    assert chain.run_.num_samples == 10
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"inference": "exact"}, "inference must be one of 'mcmc', 'variational'"),
+        ({"init": "zero"}, "init must be one of"),
+        ({"inference": "variational", "likelihood": "probit"}, "needs likelihood="),
+        ({"init": "variational", "lengthscale": "sample"}, "a lengthscale that is not sampled"),
+        ({"init": "variational", "preset": "large"}, "chains that start at scores"),
+    ],
+)
+def test_settings_of_the_classifier_are_checked(settings, message):
+    with pytest.raises(ValueError, match=message):
+        BMSVMClassifier(**settings).fit(X, Y)
 
 
 def test_first_points_of_chains_fit_the_labels(fitted):

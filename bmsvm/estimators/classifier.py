@@ -15,6 +15,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from bmsvm._validation import check_choice, check_count, check_probability, labels_of_rows
+from bmsvm.estimators.approximate import variational_run, variational_start
 from bmsvm.estimators.convergence import diagnose, warn_unless_converged
 from bmsvm.estimators.inputs import KernelInputs, check_flag
 from bmsvm.estimators.notebook import NotebookRepr
@@ -32,6 +33,7 @@ from bmsvm.kernels import STATIONARY, KernelFn
 from bmsvm.models.hyperparameters import UNIT_NOISE, Hyperparameters
 from bmsvm.models.likelihoods import exclusion_probabilities
 from bmsvm.models.problem import Problem, some_rows
+from bmsvm.rows import in_pieces
 
 __all__ = ["DEFAULT_LENGTHSCALE", "BMSVMClassifier"]
 
@@ -54,6 +56,8 @@ EXACT_ROWS = 2000
 DECISIONS = ("probability", "paper")
 UNCERTAINTIES = ("gp", "representer")
 CALIBRATIONS = ("auto", "loo")
+INFERENCES = ("mcmc", "variational")
+INITS = ("default", "variational")
 
 LOO_DRAWS = 400
 """Most draws, evenly spaced, that leave-one-out for calibration looks at."""
@@ -116,6 +120,12 @@ class BMSVMClassifier(
     preset
         The sampler: ``"default"``, ``"gibbs"``, ``"paper"``, or ``"large"``. ``"auto"``: the last
         with a Gram matrix of low rank, and otherwise the first.
+    inference
+        ``"mcmc"``; or ``"variational"``: independent draws of a normal distribution fitted to the
+        posterior (:func:`bmsvm.inference.variational.fit_variational`), fast, and with nothing
+        that says how far it is off. Needs optax, ``bmsvm[variational]``.
+    init
+        Where chains start: ``"default"``, or ``"variational"``, at draws of that distribution.
     num_chains, num_warmup, num_samples, thinning
         Number of chains, sweeps in which the sampler tunes itself, draws of each chain, and
         sweeps for each draw. ``num_warmup=None`` is 300, and 50 with
@@ -170,7 +180,8 @@ class BMSVMClassifier(
     problem_ : bmsvm.Problem
         The prepared training data.
     training_rows_ : ndarray of shape (n, p)
-        Training rows of positive weight, standardised.
+        Training rows of positive weight, standardised; a :class:`bmsvm.rows.PiecewiseRows` of
+        them where they were read in pieces.
     diagnostics_ : dict
         R-hat and effective sample size of what was watched, by name.
     seed_ : int
@@ -207,6 +218,8 @@ class BMSVMClassifier(
         features: str | LowRank = "auto",
         rank: int | None = None,
         preset: str = "auto",
+        inference: str = "mcmc",
+        init: str = "default",
         num_chains: int = 4,
         num_warmup: int | None = None,
         num_samples: int = 200,
@@ -230,6 +243,8 @@ class BMSVMClassifier(
         self.features = features
         self.rank = rank
         self.preset = preset
+        self.inference = inference
+        self.init = init
         self.num_chains = num_chains
         self.num_warmup = num_warmup
         self.num_samples = num_samples
@@ -253,7 +268,10 @@ class BMSVMClassifier(
         Parameters
         ----------
         X : array-like of shape (n, p)
-            Rows; or their Gram matrix (n, n) with ``kernel="precomputed"``.
+            Rows; or their Gram matrix (n, n) with ``kernel="precomputed"``. A memory map, a Zarr
+            array or what else has ``shape``, ``dtype`` and ``chunks`` is read in pieces where the
+            Gram matrix is of low rank, and never copied; so it is in prediction. Batches that come
+            by: :func:`bmsvm.from_batches`.
         y : array-like of shape (n,)
             Labels.
         sample_weight : array-like of shape (n,), optional
@@ -265,6 +283,8 @@ class BMSVMClassifier(
             ``random_state`` must then be an integer.
         """
         self._check_settings()
+        if checkpoint is not None and self.inference == "variational":
+            raise ValueError('checkpoint is for inference="mcmc": there are no chains to keep')
         if checkpoint is not None and not isinstance(self.random_state, int | np.integer):
             raise ValueError(
                 "random_state must be an integer with checkpoint, for a second call to be the "
@@ -307,7 +327,19 @@ class BMSVMClassifier(
                     f"or another lengthscale. Got lengthscale_grid={self.lengthscale_grid!r} and "
                     f"{len(labels)} rows"
                 )
-            tuned = sampler.tuned_chains(problem, self.num_chains)
+            fitting: Any = {
+                "seed": self.seed_,
+                "num_chains": self.num_chains,
+                "progress_bar": self.progress_bar,
+            }
+            if self.inference == "variational":
+                run = variational_run(sampler, problem, num_samples=self.num_samples, **fitting)
+                self._adopt(run, self.num_samples)
+                return self
+            start = None
+            if self.init == "variational":
+                start = variational_start(problem, **fitting)
+            tuned = sampler.tuned_chains(problem, self.num_chains) if start is None else None
             self._adopt(
                 _quietly(
                     run_chains,
@@ -319,6 +351,7 @@ class BMSVMClassifier(
                     num_chains=self.num_chains,
                     thinning=self.thinning,
                     collect=_collected(problem),
+                    init_params=start,
                     tuned=tuned,
                     store=checkpoint,
                     progress_bar=self.progress_bar,
@@ -336,6 +369,8 @@ class BMSVMClassifier(
             Draws to add to each chain. Default: as many as were asked for in ``fit``.
         """
         check_is_fitted(self, "run_")
+        if self.inference == "variational":
+            raise ValueError('fit_more is for inference="mcmc": there are no chains to continue')
         num_samples = self.num_samples if num_samples is None else num_samples
         check_count("num_samples", num_samples)
         with jax.enable_x64(True):
@@ -350,6 +385,10 @@ class BMSVMClassifier(
             check_count(name, getattr(self, name))
         if self.num_warmup is not None:
             check_count("num_warmup", self.num_warmup, smallest=0)
+        check_choice("inference", self.inference, INFERENCES)
+        check_choice("init", self.init, INITS)
+        if "variational" in (self.inference, self.init):
+            self._check_variational()
         if self.calibration is not None:
             check_choice("calibration", self.calibration, CALIBRATIONS)
         needed = obstacle(self.coupling, self.likelihood)
@@ -359,6 +398,20 @@ class BMSVMClassifier(
         check_choice("uncertainty", self.uncertainty, UNCERTAINTIES)
         for name in ("standardize", "progress_bar"):
             check_flag(name, getattr(self, name))
+
+    def _check_variational(self) -> None:
+        """Check that the model has a variational approximation."""
+        told = "inference" if self.inference == "variational" else "init"
+        needed = obstacle(self.coupling, self.likelihood)
+        if isinstance(self.lengthscale, str) and self.lengthscale == "sample":
+            needed = 'a lengthscale that is not sampled; got "sample"'
+        if needed is not None:
+            raise ValueError(f'{told}="variational" needs {needed}')
+        if told == "init" and self.preset == "large":
+            raise ValueError(
+                'init="variational" is for chains that start at scores; those of preset="large" '
+                "start at Laplace's approximation"
+            )
 
     def _low_rank(self, n_rows: int) -> LowRank | None:
         """Return how the Gram matrix of so many rows is approximated; None: it is not."""
@@ -386,7 +439,15 @@ class BMSVMClassifier(
         how.validate()
         return how
 
+    def _reads_in_pieces(self, X: Any) -> bool:
+        pieces = in_pieces(X) and not self._precomputed(self.kernel)
+        return pieces and self._low_rank(X.shape[0]) is not None
+
     def _preset(self, low: LowRank | None) -> str:
+        if self.inference == "variational":
+            return "default"  # of which nothing is run
+        if self.init == "variational" and self.preset == "auto":
+            return "default"
         if self.preset != "auto":
             return self.preset
         return "default" if low is None or self.likelihood == "probit" else "large"
@@ -422,7 +483,8 @@ class BMSVMClassifier(
         self.lengthscale_ = (
             _chosen_lengthscale(run, self._lengthscale()) if sampled is None else np.median(sampled)
         )
-        self.diagnostics_ = diagnose(self._watched())
+        chains = self.inference == "mcmc"  # independent draws have nothing to diagnose
+        self.diagnostics_ = diagnose(self._watched()) if chains else {}
         self.calibration_ = self._best_calibration()
         if run.interrupted:
             warnings.warn(
@@ -430,12 +492,13 @@ class BMSVMClassifier(
                 f"and fit_more({asked - run.num_samples}) makes the rest",
                 stacklevel=3,
             )
-        warn_unless_converged(
-            self.diagnostics_,
-            num_warmup=int(run.state.n_warmup),
-            num_samples=run.num_samples,
-            stacklevel=4,
-        )
+        if chains:
+            warn_unless_converged(
+                self.diagnostics_,
+                num_warmup=int(run.state.n_warmup),
+                num_samples=run.num_samples,
+                stacklevel=4,
+            )
 
     def _watched(self) -> dict[str, np.ndarray]:
         """Quantities that should have converged, each of shape (chain, draw)."""
@@ -462,7 +525,7 @@ class BMSVMClassifier(
         samples = self.run_.samples
         total = samples["precision"].size
         which = np.unique(np.linspace(0, total - 1, min(total, LOO_DRAWS)).astype(int))
-        sites = ("scores", "noise_variance", "precision", "lengthscale")
+        sites: tuple[str, ...] = ("scores", "noise_variance", "precision", "lengthscale")
         if "scores" not in samples:  # they were integrated out
             sites = ("weights", "intercept", "noise_variance", "precision", "lengthscale")
             problem = some_rows(problem, LOO_ROWS)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import validate_data
+from sklearn.utils.validation import check_consistent_length, column_or_1d, validate_data
 
 from bmsvm.estimators.weighting import combined_weights
 from bmsvm.kernels import KernelFn
+from bmsvm.rows import PiecewiseRows, in_pieces, pieces_of
 
 __all__ = ["KernelInputs", "check_flag"]
 
@@ -37,14 +38,29 @@ class KernelInputs:
     def _precomputed(kernel: KernelFn | str) -> bool:
         return isinstance(kernel, str) and kernel == "precomputed"
 
+    def _reads_in_pieces(self, X: Any) -> bool:
+        """Whether X is too much to be copied, and the estimator can do without."""
+        return False
+
+    def _pieces_and_labels(self, X: Any, y: Any) -> tuple[PiecewiseRows, np.ndarray]:
+        """Return rows that are read in pieces, with their labels."""
+        rows = PiecewiseRows(X)
+        y = column_or_1d(np.asarray(y), warn=True)
+        check_consistent_length(X, y)
+        validate_data(self, rows[:2], ensure_min_samples=2)
+        return rows, y
+
     def _checked_data(
         self, X: Any, y: Any, sample_weight: Any
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    ) -> tuple[Any, np.ndarray, np.ndarray]:
         """Return rows of positive weight, class index and weight of each; learn the classes.
 
         Rows that are left out are remembered in ``_kept``, the numbers of the others, or None.
         """
-        X, y = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2)
+        if self._reads_in_pieces(X):
+            X, y = self._pieces_and_labels(X, y)
+        else:
+            X, y = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2)
         check_classification_targets(y)
         precomputed = self._precomputed(self.kernel)
         if precomputed and X.shape[0] != X.shape[1]:
@@ -53,7 +69,11 @@ class KernelInputs:
             )
         weights = combined_weights(sample_weight, self.class_weight, X, y)
         kept = weights > 0
-        X, y, weights = X[np.ix_(kept, kept)] if precomputed else X[kept], y[kept], weights[kept]
+        if isinstance(X, PiecewiseRows):
+            X = X if kept.all() else X.taking(np.flatnonzero(kept))
+        else:
+            X = X[np.ix_(kept, kept)] if precomputed else X[kept]
+        y, weights = y[kept], weights[kept]
         self.classes_, labels = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
             of_weight = "" if kept.all() else " of positive weight"
@@ -63,22 +83,36 @@ class KernelInputs:
         self._kept = None if kept.all() else np.flatnonzero(kept)
         return X, labels, weights
 
-    def _learn_inputs(self, X: np.ndarray, weights: np.ndarray | None = None) -> None:
+    def _learn_inputs(self, X: Any, weights: np.ndarray | None = None) -> None:
         """Learn the mean and the scale of the features, or that there is nothing to do."""
         self.input_mean_ = self.input_scale_ = None
         if self.standardize and not self._precomputed(self.kernel):
-            scaler = StandardScaler().fit(X, sample_weight=weights)
+            scaler = StandardScaler()
+            if isinstance(X, PiecewiseRows):
+                for piece in pieces_of(X):
+                    scaler.partial_fit(piece)
+            else:
+                scaler.fit(X, sample_weight=weights)
             self.input_mean_, self.input_scale_ = scaler.mean_, scaler.scale_
 
     def _in_units(self, rows: np.ndarray) -> np.ndarray:
         """Rows (n, p) in the units of the data, of what the kernel sees."""
+        rows = np.asarray(rows)
         return rows if self.input_mean_ is None else rows * self.input_scale_ + self.input_mean_
 
-    def _as_the_kernel_sees(self, X: np.ndarray) -> np.ndarray:
-        return X if self.input_mean_ is None else (X - self.input_mean_) / self.input_scale_
+    def _as_the_kernel_sees(self, X: Any) -> Any:
+        if self.input_mean_ is None:
+            return X
+        if isinstance(X, PiecewiseRows):
+            return X.standardized(self.input_mean_, cast(np.ndarray, self.input_scale_))
+        return (X - self.input_mean_) / self.input_scale_
 
-    def _checked_rows(self, X: Any, kernel: KernelFn | str) -> np.ndarray:
+    def _checked_rows(self, X: Any, kernel: KernelFn | str) -> Any:
         """Check new rows (m, p), and make them what the kernel of the fit sees."""
+        if in_pieces(X) and not self._precomputed(kernel):
+            rows = PiecewiseRows(X)
+            validate_data(self, rows[:1], reset=False)
+            return self._as_the_kernel_sees(rows)
         X = validate_data(self, X, dtype=np.float64, reset=False)
         if self._kept is not None and self._precomputed(kernel):
             X = X[:, self._kept]

@@ -12,6 +12,9 @@ from bmsvm.models.kernel_parameters import nearest_on_grid
 __all__ = ["Lengthscale", "Summary", "Worst", "summarise_model"]
 
 
+VARIATIONAL = "variational"
+
+
 class Worst(NamedTuple):
     """The quantity that is worst by some measure."""
 
@@ -81,6 +84,8 @@ class Summary(NamedTuple):
     @property
     def verdict(self) -> str:
         """Whether the chains have converged, in words."""
+        if self.model["sampler"] == VARIATIONAL:
+            return "a variational approximation: nothing says how far it is off"
         if self.converged is None:
             return "too few draws to tell whether the chains have converged"
         return f"the chains have {'' if self.converged else 'not '}converged"
@@ -121,12 +126,13 @@ def summarise_model(model: Any) -> Summary:
     worst = max(found, key=lambda name: found[name].r_hat) if told else None
     least = min(found, key=lambda name: found[name].ess) if told else None
     kernel = settings["kernel"]
+    variational = model.inference == VARIATIONAL
     return Summary(
         model={
             "likelihood": problem.likelihood,
             "coupling": problem.coupling,
             "kernel": kernel if isinstance(kernel, str) else type(kernel).__name__,
-            "sampler": run.sampler._preset or "custom",
+            "sampler": model.inference if variational else run.sampler._preset or "custom",
         },
         classes=tuple(zip(model.classes_.tolist(), counts.tolist(), strict=True)),
         num_rows=n,

@@ -20,6 +20,7 @@ from bmsvm.inference.presets import preset_blocks
 from bmsvm.inference.subset import representative_rows
 from bmsvm.kernels import KernelFn
 from bmsvm.models.collapsed import draw_columns
+from bmsvm.models.computed_basis import ComputedBasis
 from bmsvm.models.conditionals import weights_given_rest
 from bmsvm.models.couplings import class_vector, to_columns
 from bmsvm.models.hierarchy import (
@@ -32,6 +33,7 @@ from bmsvm.models.hyperparameters import PAPER, Hyperparameters
 from bmsvm.models.kernel_parameters import BOUNDS, EVERY
 from bmsvm.models.numpyro_model import observation_model
 from bmsvm.models.problem import FOR_SAMPLING, Problem, check_fixed, prepare
+from bmsvm.rows import PiecewiseRows, in_pieces
 
 if TYPE_CHECKING:
     from bmsvm.inference.cross_validation import CrossValidation
@@ -237,6 +239,8 @@ class BMSVMGibbs(MCMCKernel):
         spare_rows: int = 0,
     ) -> Problem:
         """Check and factor the data, once for the same data; a ``Problem`` passes through."""
+        if self._settings["features"] is None and in_pieces(X):
+            X = np.asarray(X)
         if isinstance(X, Problem):
             expected = self._settings["likelihood"]
             if self._preset is not None and X.likelihood != expected:
@@ -252,6 +256,8 @@ class BMSVMGibbs(MCMCKernel):
             return self._with_reference(X)
         if y is None:
             raise ValueError("y must be given: run(key, X, y), or run(key, problem)")
+        if in_pieces(X) and not isinstance(X, PiecewiseRows):
+            X = cast(Any, PiecewiseRows(X))
         precision = str(jnp.result_type(float))
         cached, data = self._prepared, (X, y, row_weights, spare_rows, precision)
         if cached is None or not all(map(_same, cached[0], data)):
@@ -265,12 +271,19 @@ class BMSVMGibbs(MCMCKernel):
                         X, y, row_weights=row_weights, spare_rows=spare_rows, **settings
                     )
                 problem = self._with_reference(problem)
-            copies = tuple(None if part is None else np.array(part) for part in data)
+            copies = tuple(
+                part if part is None or in_pieces(part) else np.array(part) for part in data
+            )
             cached = self._prepared = (copies, problem)
         return cached[1]
 
     def _with_reference(self, problem: Problem) -> Problem:
         """Give a problem the reference that its moves go by, if they do and it has none."""
+        if isinstance(problem.factor.basis, ComputedBasis) and self._preset != "large":
+            raise ValueError(
+                'recompute needs preset="large", whose sweeps ask for products with the basis; '
+                f"got {self._preset!r}"
+            )
         if self._preset != "large" or problem.reference is not None:
             return problem
         from bmsvm.inference.laplace import with_reference
@@ -419,12 +432,13 @@ def _some_rows(X: Any, y: Any, row_weights: Any) -> tuple[Any, Any, Any]:
         return X, y, row_weights
     chosen = representative_rows(labels, SELECTION_ROWS, np.random.default_rng(0))
     weights = None if row_weights is None else np.asarray(row_weights)[chosen]
-    return np.asarray(X)[chosen], labels[chosen], weights
+    rows = X if isinstance(X, PiecewiseRows) else np.asarray(X)
+    return rows[chosen], labels[chosen], weights
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Whether two arguments hold the same data."""
-    if one is None or other is None:
+    """Whether two arguments hold the same data, or are the same where they are not held."""
+    if one is None or other is None or in_pieces(one) or in_pieces(other):
         return one is other
     return np.array_equal(one, other)
 

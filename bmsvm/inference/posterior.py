@@ -41,6 +41,7 @@ from bmsvm.models.couplings import class_map, class_vector
 from bmsvm.models.kernel_parameters import nearest_on_grid
 from bmsvm.models.likelihoods import probabilities_by_class
 from bmsvm.models.problem import Problem
+from bmsvm.rows import PiecewiseRows
 
 __all__ = ["Evaluated", "Posterior", "Stage", "fill", "posterior_of"]
 
@@ -161,7 +162,7 @@ class Posterior:
 
     def evaluate(
         self,
-        rows: np.ndarray,
+        rows: np.ndarray | PiecewiseRows,
         *,
         functions: bool = True,
         probabilities: bool = True,

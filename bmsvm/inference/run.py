@@ -14,7 +14,7 @@ import time
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -29,14 +29,9 @@ from bmsvm.inference.finite import check_finite
 from bmsvm.inference.gibbs import BMSVMGibbs, BMSVMState, sweep
 from bmsvm.inference.sharding import place, to_host
 from bmsvm.models.problem import Problem
-
-if TYPE_CHECKING:
-    from bmsvm.persistence.store import ChainStore
+from bmsvm.storage.store import PIECE, ChainStore, digest_of_arrays
 
 __all__ = ["COLLECTED", "Run", "for_pickling", "run_chains", "unpickled", "values_of"]
-
-PIECE = 50
-"""Draws between two looks at the progress bar; what an interruption can lose."""
 
 COLLECTED = ("scores", "noise_variance", "precision", "intercept")
 """Sites that are kept unless something else is asked for."""
@@ -346,8 +341,6 @@ def _store_of(
     collect: tuple[str, ...],
 ) -> ChainStore:
     """Return the store of a run, which knows by what its draws are determined."""
-    from bmsvm.persistence.store import ChainStore, digest_of_arrays  # which use this module
-
     problem = start.problem
     fingerprint = {
         "num_chains": int(start.accept_prob.shape[0]),

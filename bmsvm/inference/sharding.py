@@ -21,6 +21,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from bmsvm._validation import check_count
 from bmsvm.inference.gibbs import BMSVMState
+from bmsvm.models.computed_basis import ComputedBasis
 from bmsvm.models.problem import Problem, some_rows
 
 __all__ = ["CHAINS", "ROWS", "beside", "make_mesh", "place", "some_rows_here", "to_host"]
@@ -82,6 +83,8 @@ def place(what: Placed, mesh: Mesh, *, local: bool = False) -> Placed:
             "rows can be spread over devices only where the factor of the Gram matrix is made "
             'beforehand: pass a number for the lengthscale, or lengthscale="sample" with a grid'
         )
+    if isinstance(problem.factor.basis, ComputedBasis):
+        raise ValueError("rows can be spread over devices only where the basis is kept")
     if local and isinstance(what, BMSVMState):
         raise ValueError("local is for a problem: make the chains of the placed problem")
     if local and problem.n_rows <= problem.factor.eigenvalues.shape[0] + 1:
@@ -166,7 +169,8 @@ def some_rows_here(problem: Problem, count: int) -> Problem:
     The same arrays on every process, and the same as where no devices share the rows.
     """
     if problem.row_parts == 1:
-        return some_rows(problem, count) if problem.n_rows > count else problem
+        computed = isinstance(problem.factor.basis, ComputedBasis)  # then it is kept of some
+        return some_rows(problem, count) if problem.n_rows > count or computed else problem
     copies = NamedSharding(_mesh_of(problem), PartitionSpec())
     chosen = jax.jit(some_rows, static_argnums=1, out_shardings=copies)(problem, count)
     return jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)), chosen)

@@ -68,14 +68,19 @@ class VariationalFit:
     parameters: dict[str, Any]
     points: np.ndarray
 
-    def sample(self, rng_key: jax.Array, num_samples: int) -> dict[str, np.ndarray]:
-        """Draws of ``weights``, ``intercept``, ``noise_variance`` and ``precision``.
+    def sample(
+        self, rng_key: jax.Array, num_samples: int, *, scores: bool = False
+    ) -> dict[str, np.ndarray]:
+        """Draws of ``weights``, ``intercept``, ``noise_variance``, ``precision``, and ``scores``.
 
         Each has the shape (1, draw, ...), as one chain would: what
-        :func:`bmsvm.inference.posterior.posterior_of` needs to predict.
+        :func:`bmsvm.inference.posterior.posterior_of` needs to predict. The last, (n, c) for each
+        draw, only if asked for.
         """
         check_count("num_samples", num_samples)
         drawn = self._draw(rng_key, num_samples)
+        if scores:
+            drawn["scores"] = self._scores(jax.random.fold_in(rng_key, 1), drawn)
         drawn["intercept"] = class_vector(drawn.pop("columns"), self.problem.coupling)
         return {name: np.asarray(value)[None] for name, value in drawn.items()}
 
@@ -86,11 +91,20 @@ class VariationalFit:
         among the points of the noise in proportion to the likelihood.
         """
         check_count("num_chains", num_chains)
-        problem, key_points = self.problem, jax.random.fold_in(rng_key, 1)
-        points = jnp.asarray(self.points, problem.factor.basis.dtype)
         drawn = self._draw(rng_key, num_chains)
+        return {
+            "scores": self._scores(jax.random.fold_in(rng_key, 1), drawn),
+            "noise_variance": drawn["noise_variance"],
+            "precision": drawn["precision"],
+        }
 
-        def scores(key, columns, weights, noise_variance, precision):
+    def _scores(self, rng_key: jax.Array, drawn: dict[str, jax.Array]) -> jax.Array:
+        """Scores of each draw given its functions and the labels, shape (draw, n, c)."""
+        problem = self.problem
+        points = jnp.asarray(self.points, problem.factor.basis.dtype)
+
+        def scores(inputs):
+            key, columns, weights, noise_variance, precision = inputs
             at_rows = _functions(columns, weights, problem.factor.basis, problem)
             scale = _noise_scale(noise_variance, precision, problem.remainder)
             each = _scores_at_points(at_rows, scale, points, problem)
@@ -100,13 +114,9 @@ class VariationalFit:
             chosen = jax.random.categorical(key, logits, axis=1)
             return jnp.take_along_axis(each, chosen[:, None, None], axis=1)[:, 0]
 
-        keys = jax.random.split(key_points, num_chains)
-        noise, precision = drawn["noise_variance"], drawn["precision"]
-        return {
-            "scores": jax.vmap(scores)(keys, drawn["columns"], drawn["weights"], noise, precision),
-            "noise_variance": noise,
-            "precision": precision,
-        }
+        sites = (drawn[name] for name in ("columns", "weights", "noise_variance", "precision"))
+        keys = jax.random.split(rng_key, len(drawn["precision"]))
+        return jax.lax.map(scores, (keys, *sites))
 
     def _draw(self, rng_key: jax.Array, count: int) -> dict[str, jax.Array]:
         white = self.guide.sample_posterior(rng_key, self.parameters, sample_shape=(count,))

@@ -13,12 +13,13 @@ import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from bmsvm.models.computed_basis import by_row, design_of, onto_basis, onto_features
 from bmsvm.models.couplings import class_map
 from bmsvm.models.hierarchy import Position, log_likelihood, noise_prior, precision_prior
 from bmsvm.models.likelihoods import margin_offset, rectify, weigh
@@ -241,7 +242,7 @@ def _in_parts(function: Callable[[Problem, int], _Sums], problem: Problem) -> _S
 class _Rows(NamedTuple):
     """What a problem has of each row."""
 
-    basis: jax.Array
+    basis: Any
     labels: jax.Array
     row_weights: jax.Array | None
     remainder: jax.Array | None
@@ -249,13 +250,14 @@ class _Rows(NamedTuple):
     @classmethod
     def of(cls, problem: Problem) -> _Rows:
         """Take the rows out of a problem."""
-        return cls(problem.factor.basis, problem.labels, problem.row_weights, problem.remainder)
+        basis = by_row(problem.factor.basis)
+        return cls(basis, problem.labels, problem.row_weights, problem.remainder)
 
     def put_in(self, problem: Problem) -> Problem:
         """Give a problem these rows."""
         return replace(
             problem,
-            factor=problem.factor._replace(basis=self.basis),
+            factor=problem.factor._replace(basis=design_of(self.basis, problem.factor.basis)),
             labels=self.labels,
             row_weights=self.row_weights,
             remainder=self.remainder,
@@ -293,13 +295,14 @@ def log_marginal_likelihood(
 
 
 def _forward(x, logs, intercept_scale, nodes, problem):
-    dtype, roots = problem.factor.basis.dtype, jnp.sqrt(problem.factor.eigenvalues)
-    weights = (x[:, :-1] * roots).astype(dtype)
-    intercept = (intercept_scale * x[:, -1]).astype(dtype)
+    basis, roots = problem.factor.basis, jnp.sqrt(problem.factor.eigenvalues)
+    weights = onto_features(x[:, :-1] * roots, basis)
+    intercept = (intercept_scale * x[:, -1]).astype(basis.dtype)
     sums = _in_parts(
         lambda rows, parts: _sums_of(weights, intercept, logs, nodes, rows, parts), problem
     )
-    by_x = jnp.append(sums.weights * roots, intercept_scale * sums.intercept[:, None], axis=1)
+    by_weights = onto_basis(sums.weights, basis) * roots
+    by_x = jnp.append(by_weights, intercept_scale * sums.intercept[:, None], axis=1)
     return sums.value, (by_x.astype(x.dtype), sums.logs.astype(logs.dtype))
 
 

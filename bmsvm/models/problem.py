@@ -21,6 +21,7 @@ from bmsvm._validation import (
 )
 from bmsvm.features import FeatureMap, LowRank, build_features, features_on, low_rank_factor
 from bmsvm.kernels import Factor, KernelFn
+from bmsvm.models.computed_basis import computed_basis
 from bmsvm.models.couplings import COUPLINGS, n_columns
 from bmsvm.models.hyperparameters import PAPER, Hyperparameters
 from bmsvm.models.kernel_parameters import (
@@ -47,6 +48,7 @@ from bmsvm.models.kernel_parameters import (
 )
 from bmsvm.models.likelihoods import LIKELIHOODS
 from bmsvm.models.reference import Reference
+from bmsvm.rows import PiecewiseRows, Rows, in_pieces
 
 __all__ = ["Problem", "prepare"]
 
@@ -281,7 +283,8 @@ def prepare(
     Parameters
     ----------
     X
-        Rows, shape (n, p); or the Gram matrix, shape (n, n), with ``kernel="precomputed"``.
+        Rows, shape (n, p); or the Gram matrix, shape (n, n), with ``kernel="precomputed"``. With
+        ``features`` a memory map or a Zarr array is read in pieces.
     y
         Labels, shape (n,): anything that sorts. Classes are numbered in sorted order.
     kernel
@@ -342,7 +345,10 @@ def prepare(
         )
     hyperparameters.validate()
     precomputed = isinstance(kernel, str) and kernel == "precomputed"
-    rows, classes, labels = check_rows_and_labels(X, y, precomputed=precomputed)
+    given: Any = X
+    if features is not None and in_pieces(X) and not isinstance(X, PiecewiseRows):
+        given = PiecewiseRows(X)
+    rows, classes, labels = check_rows_and_labels(given, y, precomputed=precomputed)
     _check_sampled(
         kernel,
         lengthscale,
@@ -367,6 +373,8 @@ def prepare(
         _check_low_rank(
             features, lengthscale, kernel_prior, coupling, lengthscale_grid, per_feature
         )
+        if features.recompute:
+            _check_recompute(kernel, lengthscale)
 
     def factored(kernel, theta: Any = 1.0, complete: bool = True):
         gram = kernels.gram_of(kernel, rows, theta)
@@ -475,9 +483,22 @@ def _check_low_rank(
         )
 
 
+def _check_recompute(kernel: Any, lengthscale: Any) -> None:
+    """Raise ``ValueError`` where a basis cannot be computed again and again."""
+    if not (isinstance(kernel, str) and kernel in kernels.STATIONARY):
+        raise ValueError(
+            "recompute needs a stationary kernel by name: kernel must be one of "
+            f"{', '.join(map(repr, kernels.STATIONARY))}; got {kernel!r}"
+        )
+    if isinstance(lengthscale, str):
+        raise ValueError(f"recompute needs a fixed lengthscale; got {lengthscale!r}")
+    if jnp.result_type(float) != np.float64:
+        raise ValueError("recompute needs float64: call numpyro.enable_x64() first")
+
+
 def _low_rank_grid(
     how: LowRank,
-    rows: np.ndarray,
+    rows: Rows,
     kernel: str,
     given: Any,
     prior: str,
@@ -486,7 +507,7 @@ def _low_rank_grid(
 ) -> KernelGrid:
     """Low-rank factors of rows at each value of a grid, zeros following up to ``n_rows``."""
     values, log_prior = make_grid(given, prior, bounds, GRID_SIZES[1])
-    start = int(nearest_on_grid(np.asarray(kernels.median_distance(rows)), values))
+    start = int(nearest_on_grid(np.asarray(kernels.median_distance(cast(Any, rows))), values))
     made = features_on(rows, kernel, how, values, start)
     dtype, (_, rank) = _dtype_of(how), made[0].rotation.shape
     check_bases_fit(values.size, n_rows, rank, dtype.itemsize)
@@ -502,15 +523,27 @@ def _dtype_of(how: LowRank) -> np.dtype:
 
 
 def _low_rank(
-    how: LowRank, rows: np.ndarray, kernel: Any, lengthscale: Any, n_rows: int
+    how: LowRank, rows: Rows, kernel: Any, lengthscale: Any, n_rows: int
 ) -> tuple[FeatureMap, Factor, np.ndarray | None]:
     """Features of rows, the factor and remainder they make, zeros following up to ``n_rows``."""
     made = build_features(rows, kernel, how, lengthscale)
-    return made, *_factor_of(made, rows, kernel, lengthscale, n_rows, _dtype_of(how))
+    dtype = _dtype_of(how)
+    if not how.recompute:
+        return made, *_factor_of(made, rows, kernel, lengthscale, n_rows, dtype)
+    factor, left = _factor_of(made, rows, kernel, lengthscale, n_rows, dtype, keep=False)
+    values = np.asarray(factor.eigenvalues)
+    basis = computed_basis(made, rows, kernel, lengthscale, values, n_rows, dtype)
+    return made, factor._replace(basis=cast(jax.Array, basis)), left
 
 
 def _factor_of(
-    made: FeatureMap, rows: np.ndarray, kernel: Any, lengthscale: Any, n_rows: int, dtype: np.dtype
+    made: FeatureMap,
+    rows: Rows,
+    kernel: Any,
+    lengthscale: Any,
+    n_rows: int,
+    dtype: np.dtype,
+    keep: bool = True,
 ) -> tuple[Factor, np.ndarray | None]:
     """Return the factor of rows under their features, and what those leave, None if nothing."""
     whole = made.kind == "fourier"
@@ -521,5 +554,6 @@ def _factor_of(
         constant=isinstance(kernel, str) and kernel in kernels.STATIONARY,
         n_rows=n_rows,
         dtype=dtype,
+        keep=keep,
     )
     return factor, None if whole else remainder

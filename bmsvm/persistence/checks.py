@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import jax
 import numpy as np
@@ -13,14 +13,15 @@ from bmsvm.inference.cross_validation import CrossValidation
 from bmsvm.inference.evidence import EvidenceMaximum
 from bmsvm.inference.gibbs import BMSVMGibbs, BMSVMState
 from bmsvm.inference.run import PREDICTIVE, Run, values_of
-from bmsvm.kernels import NAMED, Factor
+from bmsvm.kernels import NAMED, PROFILES, Factor
+from bmsvm.models.computed_basis import ComputedBasis
 from bmsvm.models.couplings import COUPLINGS
 from bmsvm.models.hyperparameters import Hyperparameters
 from bmsvm.models.kernel_parameters import Design, KernelGrid
 from bmsvm.models.likelihoods import LIKELIHOODS
 from bmsvm.models.problem import Problem
 from bmsvm.models.reference import Reference
-from bmsvm.persistence.errors import ModelFileError
+from bmsvm.storage.errors import ModelFileError
 
 __all__ = ["check_fitted", "check_problem", "check_samples", "check_selection", "state_like"]
 
@@ -114,14 +115,28 @@ def _check_factors(factor: Any, masked: Any, problem: Problem, lead: tuple[int, 
     _require(isinstance(factor, Factor), "the factors")
     r = factor.eigenvalues.shape[-1]
     _require_array(factor.eigenvalues, (*lead, r), "float64", "the eigenvalues")
-    light = problem.features is not None and factor.basis.dtype == "float32"
-    _require_array(factor.basis, (*lead, n, r), "float32" if light else "float64", "the basis")
+    if isinstance(factor.basis, ComputedBasis):
+        _check_computed(factor.basis, problem)
+    else:
+        light = problem.features is not None and factor.basis.dtype == "float32"
+        _require_array(factor.basis, (*lead, n, r), "float32" if light else "float64", "the basis")
     _require((masked is not None) == (problem.coupling == "independent"), "the designs")
     if masked is not None:
         _require(isinstance(masked, Design), "the designs")
         shapes = {"basis": (n, r), "eigenvalues": (r,), "rotation": (r, r), "mask": (n,)}
         for name, shape in shapes.items():
             _require_array(getattr(masked, name), (*lead, c, *shape), "float64", f"the {name}")
+
+
+def _check_computed(basis: ComputedBasis, problem: Problem) -> None:
+    n, low = problem.labels.shape[0], problem.features
+    _require(low is not None and basis.kind == low.kind, "the basis")
+    _require(basis.kernel in PROFILES and basis.precision in ("float32", "float64"), "the basis")
+    points, rotation = cast(FeatureMap, low).points, cast(FeatureMap, low).rotation
+    shapes = {"rows": (n, points.shape[1]), "present": (n,)}
+    shapes.update(points=points.shape, rotation=rotation.shape)
+    for name, shape in shapes.items():
+        _require_array(getattr(basis, name), shape, "float64", f"the basis' {name}")
 
 
 def state_like(sampler: BMSVMGibbs, problem: Problem, keys: Any) -> BMSVMState:
@@ -142,9 +157,10 @@ def check_samples(run: Run) -> None:
     """Require draws of the shapes that the chains give."""
     _require(isinstance(run.samples, dict), "the draws")
     wanted = set(PREDICTIVE)
-    if run.state.problem.reference is not None:
+    problem = run.state.problem
+    if problem.reference is not None or problem.features is not None:  # they may be integrated out
         wanted.discard("scores")
-    if run.state.problem.grid is not None:
+    if problem.grid is not None:
         wanted.add("lengthscale")
     _require(wanted <= set(run.samples), "the draws")
     with jax.enable_x64(True):

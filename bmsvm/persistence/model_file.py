@@ -12,7 +12,6 @@ from bmsvm.estimators.classifier import BMSVMClassifier
 from bmsvm.inference.gibbs import BMSVMGibbs, BMSVMState
 from bmsvm.inference.run import Run
 from bmsvm.models.problem import Problem
-from bmsvm.persistence.chain_state import decode_state, encode_state
 from bmsvm.persistence.checks import (
     check_fitted,
     check_problem,
@@ -20,21 +19,25 @@ from bmsvm.persistence.checks import (
     check_selection,
     state_like,
 )
-from bmsvm.persistence.document import (
+from bmsvm.persistence.structures import STRUCTURES
+from bmsvm.storage.chain_state import decode_state, encode_state
+from bmsvm.storage.document import (
     Kind,
     attributes_of,
     read_document,
     variables_of,
     write_document,
 )
-from bmsvm.persistence.encoding import Decoder, Encoder
-from bmsvm.persistence.errors import ModelFileError
-from bmsvm.persistence.netcdf3 import Variable
+from bmsvm.storage.encoding import Decoder, Encoder, register
+from bmsvm.storage.errors import ModelFileError
+from bmsvm.storage.netcdf3 import Variable
 
 __all__ = ["FORMAT_VERSION", "load", "save"]
 
 FORMAT_VERSION = 1
 """Rises when files change so that an older bmsvm would not understand them."""
+
+register(*STRUCTURES)
 
 KIND = Kind("bmsvm model", "a bmsvm model", FORMAT_VERSION)
 

@@ -171,7 +171,7 @@ MUTANTS = (
     ),
     Mutant(
         "theta: prior forgotten",
-        LENGTHSCALE,
+        "inference/grid_walk.py",
         "log_prior[proposal] - log_prior[kernel]",
         "0.0",
         "test_lengthscale.py moves_of_theta and grid",

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 
-from bmsvm.inference.gibbs import BMSVMState
-from bmsvm.models.problem import Problem
-from bmsvm.persistence.encoding import Encoder
-from bmsvm.persistence.errors import ModelFileError
+from bmsvm.storage.encoding import Encoder
+from bmsvm.storage.errors import ModelFileError
+
+if TYPE_CHECKING:
+    from bmsvm.inference.gibbs import BMSVMState
+    from bmsvm.models.problem import Problem
 
 __all__ = ["decode_state", "encode_state"]
 

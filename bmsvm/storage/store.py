@@ -15,16 +15,14 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import numpy as np
 
-from bmsvm.inference.gibbs import BMSVMState
-from bmsvm.inference.run import PIECE
-from bmsvm.persistence.atomic import sync_directory, sync_file
-from bmsvm.persistence.chain_state import decode_state, encode_state
-from bmsvm.persistence.document import (
+from bmsvm.storage.atomic import sync_directory, sync_file
+from bmsvm.storage.chain_state import decode_state, encode_state
+from bmsvm.storage.document import (
     DIMENSIONS,
     Kind,
     attributes_of,
@@ -32,16 +30,22 @@ from bmsvm.persistence.document import (
     variables_of,
     write_document,
 )
-from bmsvm.persistence.encoding import Decoder, Encoder
+from bmsvm.storage.encoding import Decoder, Encoder
+
+if TYPE_CHECKING:
+    from bmsvm.inference.gibbs import BMSVMState
 
 try:
     import fcntl
 except ImportError:  # Windows has no such locks; stores are not guarded there
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["ChainStore", "Progress", "StoredDraws", "digest_of_arrays"]
+__all__ = ["PIECE", "ChainStore", "Progress", "StoredDraws", "digest_of_arrays"]
 
 KIND = Kind("bmsvm chains", "the record of a store of chains", 1)
+PIECE = 50
+"""Draws that are appended at a time, and that a chunk has."""
+
 RECORD, DRAWS, LOCK = "chains.nc", "draws.zarr", ".lock"
 
 CHUNK_BYTES = 2**25

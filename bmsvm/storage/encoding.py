@@ -1,7 +1,7 @@
 """Settings and arrays as JSON beside a table of arrays, and back.
 
 What JSON has is itself; the rest is an object with one of the keys below. Decoding builds numbers,
-strings, containers and arrays, and of classes only those that are listed in ``STRUCTURES``.
+strings, containers and arrays, and of classes only those that were registered.
 """
 
 from __future__ import annotations
@@ -16,38 +16,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bmsvm.estimators.convergence import Diagnosis
-from bmsvm.features import FeatureMap, LowRank
-from bmsvm.inference.calibration import Calibration
-from bmsvm.inference.cross_validation import CrossValidation
-from bmsvm.inference.evidence import EvidenceMaximum
-from bmsvm.kernels import Factor
-from bmsvm.models.hyperparameters import Hyperparameters
-from bmsvm.models.kernel_parameters import Design, KernelGrid
-from bmsvm.models.problem import Problem
-from bmsvm.models.reference import Reference
-from bmsvm.persistence.errors import ModelFileError
+from bmsvm.rows import PiecewiseRows
+from bmsvm.storage.errors import ModelFileError
 
-__all__ = ["STORAGE", "Decoder", "Encoder"]
+__all__ = ["STORAGE", "Decoder", "Encoder", "register"]
 
-STRUCTURES: dict[str, type] = {
-    structure.__name__: structure
-    for structure in (
-        Calibration,
-        CrossValidation,
-        Design,
-        Diagnosis,
-        EvidenceMaximum,
-        Factor,
-        FeatureMap,
-        Hyperparameters,
-        KernelGrid,
-        LowRank,
-        Problem,
-        Reference,
-    )
-}
-"""Classes that may be saved: frozen data, made of their fields."""
+STRUCTURES: dict[str, type] = {}
+"""Classes that may be saved: frozen data, made of their fields. See :func:`register`."""
 
 STORAGE: dict[str, str] = {
     "bool": "i1",
@@ -71,6 +46,11 @@ TEXT_LIMIT = 2**26
 KEY_KINDS = ("threefry2x32", "rbg", "unsafe_rbg")
 
 
+def register(*structures: type) -> None:
+    """Let classes be saved, by their names."""
+    STRUCTURES.update({structure.__name__: structure for structure in structures})
+
+
 class Encoder:
     """Turns values into JSON, and gathers their arrays by name."""
 
@@ -91,8 +71,8 @@ class Encoder:
         if isinstance(value, np.generic):
             _check_type(value.dtype, name)
             return {"scalar": self.encode(value.item(), name), "dtype": value.dtype.name}
-        if isinstance(value, np.ndarray):
-            return self._numpy(value, name)
+        if isinstance(value, np.ndarray | PiecewiseRows):
+            return self._numpy(np.asarray(value), name)
         if isinstance(value, int):
             return int(value)
         if isinstance(value, float):

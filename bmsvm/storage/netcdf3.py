@@ -15,7 +15,7 @@ from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
-from bmsvm.persistence.errors import ModelFileError
+from bmsvm.storage.errors import ModelFileError
 
 __all__ = ["HEADER_LIMIT", "Attribute", "Header", "Place", "Variable", "read_header", "write"]
 

@@ -16,10 +16,10 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 
 import bmsvm
-from bmsvm.persistence.atomic import replacing
-from bmsvm.persistence.encoding import STORAGE, Decoder
-from bmsvm.persistence.errors import ModelFileError
-from bmsvm.persistence.netcdf3 import Header, Variable, read_header, write
+from bmsvm.storage.atomic import replacing
+from bmsvm.storage.encoding import STORAGE, Decoder
+from bmsvm.storage.errors import ModelFileError
+from bmsvm.storage.netcdf3 import Header, Variable, read_header, write
 
 __all__ = [
     "Kind",
