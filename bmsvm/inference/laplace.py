@@ -1,6 +1,6 @@
 """Laplace's approximation at large n: what the sampler of weights takes its coordinates from.
 
-About the mean of weights and intercept at a given sigma and ``d = tau/sigma2``, by L-BFGS; d by the
+The mode of weights and intercept at a given sigma and ``d = tau/sigma2``, by L-BFGS; d by the
 fixed point of the evidence, whose trace is that of the approximate posterior covariance; and the
 Fisher information there, ``A = Phi' I Phi``, diagonalised once. All in passes over the basis, of
 some of the rows where they are many; a few passes over all of them then put mode, sigma and d
@@ -32,17 +32,8 @@ from bmsvm.models.collapsed import (
     log_marginal_likelihood,
 )
 from bmsvm.models.kernel_parameters import KernelGrid
-from bmsvm.models.problem import Problem, some_rows
-from bmsvm.models.reference import (
-    Reference,
-    curvature_at,
-    distances,
-    from_coordinates,
-    mean_and_root,
-    monomials,
-    rotate,
-    unrotate,
-)
+from bmsvm.models.problem import Problem
+from bmsvm.models.reference import Reference, from_coordinates, rotate, unrotate
 
 __all__ = ["NODES", "with_reference"]
 
@@ -51,9 +42,6 @@ NODES = 16
 
 LARGEST = 3072
 """Size of a rotation of all columns together; beyond it columns share one."""
-
-PAIRS = 2
-"""Pairs of opposite places around the mean, over which density and information are averaged."""
 
 ROUNDS = 4
 """Rounds of mode and d before the Fisher information is computed."""
@@ -67,17 +55,8 @@ REFERENCE_ROWS = 200_000
 PART = 4096
 """Rows of which it is summed at a time."""
 
-GROWTH_ROWS = 20_000
-"""Rows from which it is found how the Fisher information follows log sigma and log d."""
-
-MOST_GROWTH = 4.0
-"""Largest slope of its logarithm."""
-
-STAGES = 3
-"""How often the reference is made, each time at the log sigma and log d of the one before."""
-
-REACH = 1.5
-"""Standard deviations of log sigma and log d at which the mode is looked for around it."""
+AVERAGED = 4
+"""Places over which the Fisher information is averaged in the end."""
 
 MOST_SPREAD = 0.5
 """Largest first guess of a standard deviation of log sigma or log d."""
@@ -87,34 +66,28 @@ SMALLEST_RATIO, LARGEST_RATIO = 1e-6, 1e6
 
 @jax.jit
 def _value_and_slope(
-    x: jax.Array,
-    shifts: jax.Array,
-    logs: jax.Array,
-    scale: jax.Array,
-    nodes: jax.Array,
-    problem: Problem,
+    x: jax.Array, logs: jax.Array, scale: jax.Array, nodes: jax.Array, problem: Problem
 ) -> tuple[jax.Array, jax.Array]:
-    """Log likelihood plus log prior of x (k, r + 1) at (log sigma, log d), and its gradient.
-
-    The likelihood is the mean over shifts of x, shape (S, k, r + 1).
-    """
+    """Log likelihood plus log prior of x (k, r + 1) at (log sigma, log d), and its gradient."""
 
     def value(x):
-        def shifted(by):
-            return log_marginal_likelihood(x + by, logs, scale, nodes, problem)
-
         # The intercept has about the precision d too, by its scale.
         prior = -0.5 * jnp.exp(logs[1]) * jnp.sum(x**2)
-        return jnp.mean(jax.vmap(shifted)(shifts)) + prior
+        return log_marginal_likelihood(x, logs, scale, nodes, problem) + prior
 
     return jax.value_and_grad(value)(x)
 
 
-@functools.cache
-def _noise(shape: tuple[int, ...]) -> np.ndarray:
-    """Return normal noise and its negative, always the same: shape (2 PAIRS, *shape)."""
-    half = np.random.default_rng(1).standard_normal((PAIRS, *shape))
-    return np.concatenate([half, -half])
+@jax.jit
+def _slope_by_log_scale(x, logs, scale, nodes, problem):
+    """Return the derivative of the gradient of the log likelihood by log sigma, (k, r + 1)."""
+    step = 1e-2
+
+    def slope(by):
+        moved = logs + jnp.asarray([by, 0.0])
+        return jax.grad(log_marginal_likelihood)(x, moved, scale, nodes, problem)
+
+    return (slope(step) - slope(-step)) / (2 * step)
 
 
 def _mode(
@@ -127,21 +100,15 @@ def _mode(
     rotation: np.ndarray,
     steps: int,
 ) -> np.ndarray:
-    """Climb to about the mean of x (k, r + 1), in coordinates of about unit curvature.
-
-    It is the mode of the density averaged over the noise of the approximate posterior: that is
-    where a normal of this precision comes nearest to the posterior.
-    """
+    """Climb to the mode of x (k, r + 1), in coordinates of about unit curvature."""
     root = np.sqrt(information)
     turned = np.asarray(rotation)
 
     def outward(flat):
         return np.asarray(rotate(flat.reshape(x.shape) / root, turned))
 
-    shifts = np.asarray(rotate(_noise(x.shape) / root, turned))
-
     def loss(flat):
-        value, slope = _value_and_slope(outward(flat), shifts, logs, scale, nodes, problem)
+        value, slope = _value_and_slope(outward(flat), logs, scale, nodes, problem)
         inward = np.asarray(unrotate(np.asarray(slope), turned)) / root
         return -float(value), -inward.ravel().astype(np.float64)
 
@@ -179,17 +146,14 @@ def _weighted_products(
 _fisher = jax.jit(fisher_information)
 
 
-def _fisher_matrix(
+def _curvature(
     places: Sequence[np.ndarray],
     logs: np.ndarray,
     scale: float,
     nodes: jax.Array,
     problem: Problem,
-) -> np.ndarray:
-    """Fisher information of x, the mean over some x (k, r + 1).
-
-    Of all columns together, or beyond :data:`LARGEST` of one, their mean.
-    """
+) -> tuple[np.ndarray, np.ndarray]:
+    """Rotation and eigenvalues (k, r + 1) of the Fisher information, the mean over some x."""
     k, wide = places[0].shape
     basis, eigenvalues = problem.factor
     information = jnp.zeros(())
@@ -200,14 +164,17 @@ def _fisher_matrix(
     scaled = jnp.append(jnp.sqrt(eigenvalues), scale).astype(basis.dtype)
     if k * wide > LARGEST:
         mean = jnp.mean(jnp.stack([information[j, j] for j in range(k)]), axis=0)
-        return np.asarray(_weighted_products(basis, scaled, mean[None, None], 0, 0), np.float64)
+        shared = _weighted_products(basis, scaled, mean[None, None], 0, 0)
+        values, rotation = _eigen(np.asarray(shared, np.float64))
+        return rotation, np.broadcast_to(values, (k, wide))
     matrix = np.zeros((k, wide, k, wide))
     for first in range(k):
         for second in range(first + 1):
             block = np.asarray(_weighted_products(basis, scaled, information, first, second))
             matrix[first, :, second] = block
             matrix[second, :, first] = block.T
-    return matrix.reshape(k * wide, k * wide)
+    values, rotation = _eigen(matrix.reshape(k * wide, k * wide))
+    return rotation, values.reshape(k, wide)
 
 
 def _eigen(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -253,15 +220,17 @@ def with_reference(problem: Problem, *, num_nodes: int | None = None) -> Problem
         )
     nodes = jnp.asarray(noise_nodes(count, k), jnp.result_type(float))
     near = some_rows_here(problem, REFERENCE_ROWS)
-    reference = beside(_from_some(nodes, near), problem)
+    reference, scales = _from_some(nodes, near)
+    reference = beside(reference, problem)
     if near.n_rows < problem.n_rows:
-        reference = _refined(reference, problem.n_rows / near.n_rows, problem)
+        reference, scales = _refined(reference, problem.n_rows / near.n_rows, problem)
+    reference = reference._replace(scales=jnp.asarray(scales))
     kept = jax.tree.map(lambda part: jnp.asarray(part, nodes.dtype), reference)
     return replace(problem, reference=beside(kept, problem))
 
 
-def _from_some(nodes: jax.Array, problem: Problem) -> Reference:
-    """Make the reference of rows that are here."""
+def _from_some(nodes: jax.Array, problem: Problem) -> tuple[Reference, np.ndarray]:
+    """Make the reference of rows that are here, and standard deviations of log sigma and log d."""
     hyper = problem.hyper
     log_scale = 0.5 * float(np.log(hyper.noise_rate / hyper.noise_shape))
     precision = 0.1
@@ -269,44 +238,33 @@ def _from_some(nodes: jax.Array, problem: Problem) -> Reference:
     scale = _intercept_scale(logs, problem)
     x, logs = _rough_mode(logs, scale, nodes, problem)
     x, scale = _rescaled(x, scale, logs, problem)
-    places = [x]
-    for stage in range(STAGES):
-        last = stage == STAGES - 1
-        reference = _reference_at(x, places, logs, scale, nodes, problem, rounds=int(last))
-        if last:
-            break
-        logs = _best_logs(replace(problem, reference=reference))
-        # At the mode rows look surer than they are on average, and their labels more telling.
-        noise = [np.zeros(x.shape), *_noise(x.shape)]
-        around = [np.asarray(from_coordinates(xi, jnp.asarray(logs), reference)) for xi in noise]
-        x, *places = (_rescaled(each, scale, logs, problem)[0] for each in around)
-        scale = _intercept_scale(logs, problem)
-    return reference
+    reference = _reference_at(x, [x], logs, scale, nodes, problem)
+    logs, _ = _best_logs(replace(problem, reference=reference))
+    # At the mode rows look surer than they are on average, and their labels more telling.
+    random = np.random.default_rng(0)
+    noise = [np.zeros(x.shape), *random.standard_normal((AVERAGED, *x.shape))]
+    places = [np.asarray(from_coordinates(xi, jnp.asarray(logs), reference)) for xi in noise]
+    places = [_rescaled(each, scale, logs, problem)[0] for each in places]
+    scale = _intercept_scale(logs, problem)
+    reference = _reference_at(places[0], places[1:], logs, scale, nodes, problem)
+    _, scales = _best_logs(replace(problem, reference=reference))
+    return reference, scales
 
 
-def _refined(reference: Reference, times: float, problem: Problem) -> Reference:
+def _refined(reference: Reference, times: float, problem: Problem) -> tuple[Reference, np.ndarray]:
     """Put the reference of some rows right for all, of which there are so many times more.
 
     The Fisher information grows with the rows; the mode, sigma and d are found again, from there.
     """
-    rows: Any = dict(
-        curvature=times * np.asarray(reference.curvature),
-        scales=np.asarray(reference.scales) / np.sqrt(times),
-    )
-    for steps in STEPS:
-        reference = reference._replace(**rows)
-        logs, rotation = np.asarray(reference.logs), np.asarray(reference.rotation)
-        scale, nodes = float(reference.intercept_scale), reference.nodes
-        information = np.asarray(reference.curvature) + np.exp(logs[1])
-        x = np.asarray(rotate(reference.mode, rotation))
-        x = _mode(x, logs, scale, nodes, problem, information, rotation, steps)
-        rows = dict(mode=np.asarray(unrotate(x, rotation)))
-        if steps == STEPS[0]:
-            there = reference._replace(**rows)
-            logs = _best_logs(replace(problem, reference=there))
-            mean, _ = mean_and_root(jnp.asarray(logs), there)
-            rows.update(mode=np.asarray(mean), logs=logs)
-    return _followed(reference._replace(**rows), problem, rounds=1)
+    rotation, curvature = np.asarray(reference.rotation), times * np.asarray(reference.curvature)
+    scale, nodes = float(reference.intercept_scale), reference.nodes
+    x, logs = np.asarray(rotate(reference.mode, rotation)), np.asarray(reference.logs)
+    reference = _around(x, rotation, curvature, logs, scale, nodes, problem)
+    logs, _ = _best_logs(replace(problem, reference=reference))
+    x = np.asarray(from_coordinates(jnp.zeros(x.shape), jnp.asarray(logs), reference))
+    reference = _around(x, rotation, curvature, logs, scale, nodes, problem)
+    _, scales = _best_logs(replace(problem, reference=reference))
+    return reference, scales
 
 
 def _with_references(problem: Problem, num_nodes: int | None) -> Problem:
@@ -366,77 +324,40 @@ def _reference_at(
     scale: float,
     nodes: jax.Array,
     problem: Problem,
-    rounds: int,
 ) -> Reference:
     """Make the reference at (log sigma, log d), of the curvature at some places, mode near x."""
-    values, rotation = _eigen(_fisher_matrix(places, logs, scale, nodes, problem))
-    curvature = np.broadcast_to(values.reshape(-1, x.shape[1]), x.shape)
+    rotation, curvature = _curvature(places, logs, scale, nodes, problem)
+    return _around(x, rotation, curvature, logs, scale, nodes, problem)
+
+
+def _around(
+    x: np.ndarray,
+    rotation: np.ndarray,
+    curvature: np.ndarray,
+    logs: np.ndarray,
+    scale: float,
+    nodes: jax.Array,
+    problem: Problem,
+) -> Reference:
+    """Make the reference of a curvature, around the mode near x (k, r + 1)."""
     information = curvature + np.exp(logs[1])
     x = _mode(x, logs, scale, nodes, problem, information, rotation, STEPS[1])
+    moved = np.asarray(_slope_by_log_scale(x, jnp.asarray(logs), scale, nodes, problem))
+    mode = np.asarray(unrotate(x, rotation))
+    slope = np.asarray(unrotate(moved, rotation)) / information
+    growth = np.sum(curvature * mode * slope) / max(np.sum(curvature * mode**2), 1e-300)
     parts: dict[str, Any] = dict(  # arrays of the host, which keep float64
         rotation=rotation,
         curvature=curvature,
-        mode=np.asarray(unrotate(x, rotation)),
-        bends=np.zeros((5, *x.shape)),
-        growth=np.zeros((2, *x.shape)),
+        mode=mode,
+        slope=slope,
+        growth=np.clip(growth, 0.0, 1.0),
         logs=np.asarray(logs),
         scales=np.full(2, 0.1),
         intercept_scale=np.asarray(scale),
         nodes=nodes,
     )
-    reference = _grown(_bent(Reference(**parts), problem), problem)
-    return _followed(reference, problem, rounds)
-
-
-def _followed(reference: Reference, problem: Problem, rounds: int) -> Reference:
-    """Let the mode follow log sigma and log d, and see how far those go, in turn."""
-    for _ in range(rounds):
-        bent = _bent(reference, problem)
-        scales = _spread_of_logs(np.asarray(bent.logs), replace(problem, reference=bent))
-        reference = bent._replace(scales=cast(Any, scales))
-    return _bent(reference, problem)
-
-
-def _bent(reference: Reference, problem: Problem) -> Reference:
-    """Let the mode follow log sigma and log d: modes at places around, and a quadratic in them."""
-    mode, scale = np.asarray(reference.mode), float(reference.intercept_scale)
-    rotation, nodes = np.asarray(reference.rotation), reference.nodes
-    centre, spread = np.asarray(reference.logs), np.asarray(reference.scales)
-    terms, moved = [], []
-    for place in ((1, 0), (-1, 0), (0, 1), (0, -1), (1, 1)):
-        logs = centre + REACH * np.asarray(place) * spread
-        start = np.asarray(from_coordinates(jnp.zeros(mode.shape), jnp.asarray(logs), reference))
-        curvature = np.asarray(curvature_at(logs, reference))
-        information = curvature + np.exp(logs[1])
-        x = _mode(start, logs, scale, nodes, problem, information, rotation, STEPS[0])
-        shrunk = (curvature + np.exp(centre[1])) / information
-        terms.append(np.asarray(monomials(jnp.asarray(logs), reference)))
-        moved.append(np.asarray(unrotate(x, rotation)) / shrunk - mode)
-    bends = np.linalg.solve(np.asarray(terms), np.asarray(moved).reshape(5, -1))
-    return reference._replace(bends=cast(Any, bends.reshape(5, *mode.shape)))
-
-
-def _grown(reference: Reference, problem: Problem) -> Reference:
-    """Let the curvature follow log sigma and log d: that at places around, of some rows."""
-    problem = some_rows(problem, GROWTH_ROWS) if problem.n_rows > GROWTH_ROWS else problem
-    shape, rotation = np.shape(reference.mode), np.asarray(reference.rotation)
-    scale, growth = float(reference.intercept_scale), []
-    for axis in np.eye(2):
-        ends = []
-        for sign in (1, -1):
-            logs = np.asarray(reference.logs) + sign * REACH * axis * np.asarray(reference.scales)
-            places = [
-                np.asarray(from_coordinates(jnp.asarray(xi), jnp.asarray(logs), reference))
-                for xi in _noise(shape)
-            ]
-            matrix = _fisher_matrix(places, logs, scale, reference.nodes, problem)
-            values = np.sum(rotation * (matrix @ rotation), axis=0)
-            far = float(axis @ np.asarray(distances(logs, reference)))
-            ends.append((far, np.log(np.maximum(values, 1e-300)).reshape(-1, shape[1])))
-        (near, one), (far, other) = ends
-        fall = np.clip((other - one) / (near - far), -MOST_GROWTH, MOST_GROWTH)
-        growth.append(np.broadcast_to(fall, shape))
-    return reference._replace(growth=cast(Any, np.asarray(growth)))
+    return Reference(**parts)
 
 
 @jax.jit
@@ -444,42 +365,26 @@ def _slope_of_logs(logs: jax.Array, problem: Problem) -> tuple[jax.Array, jax.Ar
     """Log density of (log sigma, log d), x integrated out by the reference; and its gradient."""
 
     def value(logs):
-        def at(xi):
-            return log_density(Coordinates(xi, logs), problem)
-
-        return jnp.mean(jax.vmap(at)(_noise(cast(Reference, problem.reference).mode.shape)))
+        reference = cast(Reference, problem.reference)
+        return log_density(Coordinates(jnp.zeros_like(reference.mode), logs), problem)
 
     return jax.value_and_grad(value)(logs)
 
 
-def _loss_of_logs(logs: np.ndarray, problem: Problem) -> tuple[float, np.ndarray]:
-    """Minus :func:`_slope_of_logs`, on the host."""
-    value, slope = _slope_of_logs(logs, problem)
-    return -float(value), -np.asarray(slope, np.float64)
+def _best_logs(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
+    """Mode of (log sigma, log d), x integrated out by the reference, and standard deviations."""
 
+    def loss(logs):
+        value, slope = _slope_of_logs(jnp.asarray(logs), problem)
+        return -float(value), -np.asarray(slope, np.float64)
 
-def _best_logs(problem: Problem) -> np.ndarray:
-    """Mode of (log sigma, log d), x integrated out by the reference."""
     start = np.asarray(cast(Reference, problem.reference).logs)
     around = [(each - 1.5, each + 1.5) for each in start]
-    return scipy.optimize.minimize(
-        _loss_of_logs,
-        start,
-        (problem,),
-        jac=True,
-        method="L-BFGS-B",
-        bounds=around,
-        options={"maxiter": 20},
+    found = scipy.optimize.minimize(
+        loss, start, jac=True, method="L-BFGS-B", bounds=around, options={"maxiter": 20}
     ).x
-
-
-def _spread_of_logs(logs: np.ndarray, problem: Problem) -> np.ndarray:
-    """Return standard deviations of log sigma and log d by the curvature of their density."""
-    steps = 0.02 * np.eye(2)
-    slopes = [
-        _loss_of_logs(logs + step, problem)[1] - _loss_of_logs(logs - step, problem)[1]
-        for step in steps
-    ]
-    hessian = np.asarray(slopes) / 0.04
-    values, vectors = np.linalg.eigh((hessian + hessian.T) / 2)
-    return np.sqrt((vectors**2) @ (1 / np.clip(values, 1 / MOST_SPREAD**2, None)))
+    step = 0.02
+    rows = [(loss(found + step * e)[1] - loss(found - step * e)[1]) / (2 * step) for e in np.eye(2)]
+    values, vectors = np.linalg.eigh((np.asarray(rows) + np.asarray(rows).T) / 2)
+    variances = (vectors**2) @ (1 / np.clip(values, 1 / MOST_SPREAD**2, None))
+    return found, np.sqrt(variances)

@@ -5,15 +5,12 @@ Let x (k, r + 1) be the weights v of each column and, last, its intercept over a
 curvature ``A = Q diag(a) Q'`` in x. So, given sigma and tau, x is about normal with precision
 ``Q diag(a + d) Q'``, and
 
-    x = Q (m + xi / sqrt(a + d)),    m = (a + d_0) / (a + d) (m_0 + q(log sigma, log d)),
+    x = Q (m + xi / sqrt(a + d)),    m = (a + d_0) / (a + d) (m_0 + m_1 log(sigma/sigma_0)),
 
-about, xi ~ N(0, I), whatever sigma and d are; log a falls in proportion to them as functions grow,
-by g. A small error of g would be multiplied by the number of weights in the volume, and lead
-sigma and d astray. q is quadratic: with many rows the mode moves by many of its standard
-deviations while sigma moves by one of its own, and has to be followed along its bend. Where the
-labels say much (a large) xi is centred, where they say little it is the whitened weight: each
-direction is parametrised as suits it. Nothing here is part of the model: a poor reference costs
-acceptance and never correctness.
+about, xi ~ N(0, I), whatever sigma and d are; a shrinks as noise makes functions grow, by
+``(sigma/sigma_0)^(-2 g)``. Where the labels say much (a large) xi is centred, where they say
+little it is the whitened weight: each direction is parametrised as suits it. Nothing here is part
+of the model: a poor reference costs acceptance and never correctness.
 """
 
 from __future__ import annotations
@@ -23,21 +20,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-__all__ = [
-    "Reference",
-    "curvature_at",
-    "distances",
-    "from_coordinates",
-    "log_volume",
-    "monomials",
-    "rotate",
-    "to_coordinates",
-    "unrotate",
-]
-
-
-LEVEL = 4.0
-"""Standard deviations of log sigma and log d beyond which the mode moves no further."""
+__all__ = ["Reference", "from_coordinates", "log_volume", "rotate", "to_coordinates", "unrotate"]
 
 
 class Reference(NamedTuple):
@@ -48,13 +31,10 @@ class Reference(NamedTuple):
         shape (r + 1, r + 1).
     curvature
         a, shape (k, r + 1).
-    mode
-        Q'x at the mode, m_0, shape (k, r + 1).
-    bends
-        Coefficients of q, shape (5, k, r + 1): those of s, t, s^2, t^2 and s t, where s and t are
-        the distances of log sigma and log d from ``logs``, made to level off (:func:`distances`).
+    mode, slope
+        Q'x at the mode, m_0, and how it moves with log sigma, m_1, shape (k, r + 1).
     growth
-        g, shape (2, k, r + 1): log a falls by g times s and t.
+        g, a scalar.
     logs
         Where it was made: (log sigma, log d), shape (2,).
     scales
@@ -68,7 +48,7 @@ class Reference(NamedTuple):
     rotation: jax.Array
     curvature: jax.Array
     mode: jax.Array
-    bends: jax.Array
+    slope: jax.Array
     growth: jax.Array
     logs: jax.Array
     scales: jax.Array
@@ -77,56 +57,39 @@ class Reference(NamedTuple):
 
 
 def rotate(values: Any, rotation: Any) -> jax.Array:
-    """Q times values, shape (..., k, r + 1)."""
+    """Q times values, shape (k, r + 1)."""
     flat = values.reshape(-1, rotation.shape[0])
     return (flat @ rotation.T).reshape(values.shape)
 
 
 def unrotate(values: Any, rotation: Any) -> jax.Array:
-    """Q' times values, shape (..., k, r + 1)."""
+    """Q' times values, shape (k, r + 1)."""
     flat = values.reshape(-1, rotation.shape[0])
     return (flat @ rotation).reshape(values.shape)
 
 
-def distances(logs: Any, reference: Reference) -> jax.Array:
-    """Distances s, t of log sigma and log d from those of the reference; they level off."""
-    reach = LEVEL * jnp.asarray(reference.scales)
-    return reach * jnp.tanh((logs - reference.logs) / reach)
-
-
-def monomials(logs: Any, reference: Reference) -> jax.Array:
-    """Terms of q at (log sigma, log d), shape (5,)."""
-    s, t = distances(logs, reference)
-    return jnp.stack([s, t, s**2, t**2, s * t])
-
-
-def curvature_at(logs: Any, reference: Reference) -> jax.Array:
-    """Curvature a at (log sigma, log d), shape (k, r + 1)."""
-    grown = jnp.tensordot(distances(logs, reference), reference.growth, 1)
-    return reference.curvature * jnp.exp(-grown)
-
-
-def mean_and_root(logs: jax.Array, reference: Reference) -> tuple[jax.Array, jax.Array]:
+def _mean(logs: jax.Array, reference: Reference) -> tuple[jax.Array, jax.Array]:
     """Mean of Q'x, and root of its precision, shape (k, r + 1), at (log sigma, log d)."""
-    curvature = curvature_at(logs, reference)
+    by = logs[0] - reference.logs[0]
+    curvature = reference.curvature * jnp.exp(-2 * reference.growth * by)
     information = curvature + jnp.exp(logs[1])
-    mode = reference.mode + jnp.tensordot(monomials(logs, reference), reference.bends, 1)
+    mode = reference.mode + reference.slope * by
     return (curvature + jnp.exp(reference.logs[1])) * mode / information, jnp.sqrt(information)
 
 
 def from_coordinates(xi: jax.Array, logs: jax.Array, reference: Reference) -> jax.Array:
     """x, shape (k, r + 1), of coordinates of the same shape at (log sigma, log d)."""
-    mean, root = mean_and_root(logs, reference)
+    mean, root = _mean(logs, reference)
     return rotate(mean + xi / root, reference.rotation)
 
 
 def to_coordinates(x: jax.Array, logs: jax.Array, reference: Reference) -> jax.Array:
     """Undo :func:`from_coordinates`."""
-    mean, root = mean_and_root(logs, reference)
+    mean, root = _mean(logs, reference)
     return (unrotate(x, reference.rotation) - mean) * root
 
 
 def log_volume(logs: jax.Array, reference: Reference) -> jax.Array:
     """Log determinant of :func:`from_coordinates` in xi."""
-    _, root = mean_and_root(logs, reference)
+    _, root = _mean(logs, reference)
     return -jnp.sum(jnp.log(root))

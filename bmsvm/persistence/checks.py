@@ -103,9 +103,9 @@ def _check_low_rank(
         size, nodes = near.rotation.shape[-1], near.nodes.shape[-2]
         _require(size in (r + 1, k * (r + 1)), "the reference")
         shapes: dict[str, tuple[int, ...]] = dict.fromkeys(("logs", "scales"), (2,))
-        shapes.update(dict.fromkeys(("curvature", "mode"), (k, r + 1)))
-        shapes.update(growth=(2, k, r + 1), intercept_scale=())
-        shapes.update(rotation=(size, size), nodes=(nodes, k), bends=(5, k, r + 1))
+        shapes.update(dict.fromkeys(("curvature", "mode", "slope"), (k, r + 1)))
+        shapes.update(dict.fromkeys(("growth", "intercept_scale"), ()))
+        shapes.update(rotation=(size, size), nodes=(nodes, k))
         for name, shape in shapes.items():
             _require_array(getattr(near, name), (*lead, *shape), "float64", f"reference's {name}")
 

@@ -76,7 +76,7 @@ def _evaluate(at: Coordinates, problem: Problem) -> Point:
 def collapsed(
     *,
     path_length: float = 0.5 * math.pi,
-    max_steps: int = 4,
+    max_steps: int = 8,
     target_accept_prob: float = 0.8,
     jitter: float = 0.2,
 ) -> Block:
