@@ -19,7 +19,7 @@ endif
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long test-all lint bench notebooks sbc mutants fuzz load audit docs docs-pages doctest clean
+.PHONY: help demo test test-long test-all lint bench notebooks sbc mutants fuzz coverage load audit docs docs-pages doctest clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /:/' | \
@@ -61,6 +61,9 @@ mutants: $(VENV)/.test-stamp ## put errors into the sampler and see that tests n
 fuzz: $(VENV)/.test-stamp ## 100,000 cases of odd input, 10,000 damaged files (hours)
 	BMSVM_FUZZ=100000 BMSVM_MUTATIONS=10000 $(BIN)/python -m pytest tests/test_fuzz.py tests/test_persistence.py \
 		-m 'not slow'
+
+coverage: $(VENV)/.test-stamp ## lines of the package that the tests run, and those they do not
+	$(BIN)/python -m pytest $(PYTEST_ARGS) --cov=bmsvm --cov-report=term-missing:skip-covered --cov-fail-under=95
 
 load: $(VENV)/.test-stamp ## threads that predict for a minute, and 200 fits in a row
 	$(BIN)/python benchmarks/load.py

@@ -71,6 +71,15 @@ def check_count(name: str, value: object, smallest: int = 1, largest: int | None
         raise ValueError(f"{name} must be an integer of at most {largest}; got {value!r}")
 
 
+MOST_SWEEPS = 2**31 - 1
+"""Sweeps are counted in 32 bits."""
+
+
+def check_sweeps(name: str, value: object, smallest: int = 1) -> None:
+    """Raise ``ValueError`` unless ``value`` is a number of sweeps, draws or chains."""
+    check_count(name, value, smallest, MOST_SWEEPS)
+
+
 def check_probability(name: str, value: object) -> None:
     """Raise ``ValueError`` unless ``value`` is a number between 0 and 1, both excluded."""
     good = isinstance(value, int | float | np.number) and 0 < value < 1
@@ -172,13 +181,32 @@ def _as_labels(y: ArrayLike) -> np.ndarray:
                 "y must have labels of one type; "
                 f"got y[{one}] = {given[one]!r} and y[{other}] = {given[other]!r}"
             )
-    for row, label in enumerate(given):
+    if labels.dtype.kind not in "iub":
+        check_no_missing_labels(given)
+    return labels
+
+
+def check_no_missing_labels(labels: np.ndarray) -> None:
+    """Raise ``ValueError`` if one of the labels (n,) is None, NaN, NaT or infinite."""
+    if labels.dtype.kind in "biuUS":
+        return
+    for row, label in enumerate(labels):
         missing = label is None or (
             isinstance(label, float | np.inexact) and not bool(np.isfinite(label))
         )
         if missing or (isinstance(label, np.datetime64 | np.timedelta64) and np.isnat(label)):
             raise ValueError(f"y must not have missing or infinite labels; got y[{row}] = {label}")
-    return labels
+
+
+def check_defined(values: np.ndarray, first: int = 0) -> None:
+    """Raise ``ValueError`` unless values (m, ...) of rows of X from ``first`` on are finite."""
+    if np.all(np.isfinite(values)):
+        return
+    bad = np.flatnonzero(~np.isfinite(values.reshape(len(values), -1)).all(axis=1))
+    raise ValueError(
+        f"X must have rows at which the kernel is finite; X[{first + bad[0]}] leads out of the "
+        "numbers: it must be in the units of the rows that the model was fitted to"
+    )
 
 
 def check_rows_and_labels(

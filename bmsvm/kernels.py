@@ -20,7 +20,7 @@ from jax.typing import ArrayLike
 from tinygp import kernels as tinygp_kernels
 from tinygp import transforms
 
-from bmsvm._validation import check_choice, check_positive
+from bmsvm._validation import check_choice, check_count, check_positive
 
 __all__ = [
     "Factor",
@@ -42,6 +42,9 @@ __all__ = [
 ]
 
 KernelFn = Callable[[jax.Array, jax.Array], jax.Array]
+
+LARGEST_DEGREE = 1000
+"""Of a polynomial; powers beyond it are out of reach of floats for all but a few rows."""
 
 RANK_MULTIPLE = 32
 """Truncated ranks are rounded up to this, so that data sets of one size share one program."""
@@ -82,6 +85,19 @@ def stationary(name: str, lengthscale: jax.Array) -> KernelFn:
     return lambda X1, X2: unit(X1 / lengthscale, X2 / lengthscale)
 
 
+def stationary_at(name: str, distances: jax.Array, lengthscale: jax.Array) -> jax.Array:
+    """Named stationary kernel at distances (n1, n2) between rows, with one lengthscale for all.
+
+    A distance is that of a point on a line from its origin.
+    """
+    unit = STATIONARY[name](1.0)
+
+    def at(distance: jax.Array) -> jax.Array:
+        return unit(distance.reshape(1, 1), jnp.zeros((1, 1)))[0, 0]
+
+    return jax.vmap(jax.vmap(at))(distances / lengthscale)
+
+
 def gaussian(lengthscale: ArrayLike = 1.0) -> KernelFn:
     """Gaussian kernel ``exp(-|x - x'|^2 / (2 theta^2))``.
 
@@ -110,8 +126,7 @@ def linear() -> KernelFn:
 
 def polynomial(degree: int = 2, *, lengthscale: float = 1.0, offset: float = 1.0) -> KernelFn:
     """Polynomial kernel ``(x . x' / theta^2 + offset^2)^degree``."""
-    if not isinstance(degree, int | np.integer) or degree < 1:
-        raise ValueError(f"degree must be an integer, at least 1; got {degree!r}")
+    check_count("degree", degree, largest=LARGEST_DEGREE)
     check_positive("lengthscale", lengthscale)
     if not isinstance(offset, int | float | np.number) or not np.isfinite(offset):
         raise ValueError(f"offset must be a finite number; got {offset!r}")

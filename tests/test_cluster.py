@@ -1,5 +1,6 @@
-"""Cross-validation wherever joblib runs it: on a cluster, one of whose workers is killed."""
+"""Work wherever joblib runs it: on a cluster, one of whose workers is killed."""
 
+import functools
 import os
 import pickle
 import signal
@@ -12,12 +13,16 @@ import numpy as np
 import pytest
 
 from bmsvm import cross_validate
+from bmsvm.experiments import table1
 from bmsvm.inference import cross_validation as module
 
 distributed = pytest.importorskip(
     "distributed", reason="the cluster is Dask's, the extra bmsvm[cluster]"
 )
 
+TABLE = functools.partial(
+    table1.Options, quick=True, data=("wine",), rows=("ovr", "altmsvm"), progress=False
+)
 RNG = np.random.default_rng(0)
 Y = np.arange(24) % 3
 X = RNG.normal(size=(24, 2)) + 2.5 * np.eye(3)[Y][:, :2]
@@ -58,7 +63,7 @@ def test_a_task_pickles_in_its_own_precision(monkeypatch):
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs kill -9")
 @pytest.mark.filterwarnings("ignore")
-def test_a_killed_worker_loses_nothing():
+def test_a_killed_worker_loses_nothing(tmp_path):
     expected = validate()
     with (
         distributed.LocalCluster(
@@ -83,7 +88,11 @@ def test_a_killed_worker_loses_nothing():
         killer.start()
         with joblib.parallel_config(backend="dask"):
             found = validate()
+            cells = table1.run_table(TABLE(tmp_path))
         killer.join()
     assert killed
     assert not found.interrupted
     assert_same(found, expected)
+    assert [cell["row"] for cell in cells] == ["ovr", "altmsvm"]
+    assert all(cell["n_tested"] == 12 for cell in cells)
+    assert table1.run_table(TABLE(tmp_path)) == cells  # from the disk

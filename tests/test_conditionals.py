@@ -19,6 +19,7 @@ import pytest
 import scipy.linalg
 import scipy.special
 from hypothesis import given, settings
+from jax.flatten_util import ravel_pytree
 from scipy import stats
 
 from bmsvm.models import (
@@ -559,6 +560,28 @@ def test_whitening_undoes_colouring(some: Any) -> None:
 
     back = there_and_back(jax.random.key(0), here.columns)
     np.testing.assert_allclose(back, here.columns, atol=1e-10)
+
+
+@some_cases
+def test_white_coordinates_of_the_columns_of_the_model_are_standard_normal(some: Any) -> None:
+    """First and second moments, of what the columns do not determine too."""
+    case = make(*some)
+    precision = jnp.asarray(0.3)
+    shapes = [shape for shape in white_shapes(case.problem) if shape is not None]
+
+    @jax.jit
+    @jax.vmap
+    def there_and_back(key: jax.Array) -> jax.Array:
+        keys = jax.random.split(key, len(shapes) + 1)
+        parts = [jax.random.normal(*each) for each in zip(keys, shapes, strict=False)]
+        columns = colour(White(*parts, *[None] * (2 - len(parts))), precision, case.problem)
+        return ravel_pytree(whiten(keys[-1], columns, precision, case.problem))[0]
+
+    white = np.asarray(there_and_back(jax.random.split(jax.random.key(1), DRAWS)))
+    unit = np.eye(white.shape[1])
+    covariance = (white.T @ white / DRAWS - unit) / np.sqrt((1 + unit) / DRAWS)
+    z = np.append(covariance[np.triu_indices(len(unit))], white.mean(0) * np.sqrt(DRAWS))
+    assert np.abs(z).max() < stats.norm.isf(FALSE_ALARM / z.size / 2)
 
 
 @every_case

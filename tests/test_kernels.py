@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pytest
 from sklearn.gaussian_process.kernels import RBF, Matern
-from sklearn.metrics.pairwise import polynomial_kernel
+from sklearn.metrics.pairwise import euclidean_distances, polynomial_kernel
 from tinygp import kernels as tinygp_kernels
 
 import bmsvm
@@ -34,6 +34,14 @@ def test_stationary_kernels_are_those_of_scikit_learn(name: str, lengthscale: An
     square = gram_of(name, X1, lengthscale)
     np.testing.assert_allclose(square, theirs(lengthscale)(X1), rtol=1e-12)
     np.testing.assert_allclose(np.diag(square), 1.0)
+
+
+@pytest.mark.parametrize("name", sorted(STATIONARY))
+def test_distances_give_the_kernel_of_their_rows(name: str) -> None:
+    with jax.enable_x64(True):
+        distances, scale = jax.numpy.asarray(euclidean_distances(X1, X2)), jax.numpy.asarray(1.7)
+        found = kernels.stationary_at(name, distances, scale)
+    np.testing.assert_allclose(found, STATIONARY[name][1](1.7)(X1, X2), rtol=1e-12)
 
 
 def test_the_gaussian_kernel_is_the_one_of_the_paper() -> None:
@@ -193,9 +201,10 @@ def test_lengthscales_are_one_or_one_per_feature() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"degree": 0}, "degree must be an integer, at least 1; got 0"),
-        ({"degree": 1.5}, "degree must be an integer, at least 1; got 1.5"),
-        ({"degree": "two"}, "degree must be an integer, at least 1; got 'two'"),
+        ({"degree": 0}, "degree must be an integer of at least 1; got 0"),
+        ({"degree": 10**400}, "degree must be an integer of at most 1000; got 10"),
+        ({"degree": 1.5}, "degree must be an integer of at least 1; got 1.5"),
+        ({"degree": "two"}, "degree must be an integer of at least 1; got 'two'"),
         ({"lengthscale": 0.0}, "lengthscale must be a positive finite number; got 0.0"),
         ({"offset": np.nan}, "offset must be a finite number; got nan"),
         ({"offset": "one"}, "offset must be a finite number; got 'one'"),

@@ -7,7 +7,8 @@ import oracle
 import pytest
 from sklearn.model_selection import LeaveOneOut
 
-from bmsvm import cross_validate, prepare
+from bmsvm import LowRank, cross_validate, prepare
+from bmsvm.experiments.simulate import likelihood_of_rows
 from bmsvm.inference.loo import _smooth, cavity, leave_one_out
 from bmsvm.models.couplings import contrast
 
@@ -86,6 +87,33 @@ def test_predictions_are_those_of_refits():
     np.testing.assert_allclose(-result.loo[0], result.log_loss[0], atol=0.12)
     assert -result.loo.mean() == pytest.approx(result.log_loss.mean(), abs=0.02)
     assert result.pareto_k.max() < 0.7
+
+
+def test_what_a_low_rank_leaves_of_a_row_is_its_noise():
+    """Draws that are all the same: the mean over N(f, sigma2 (1 + h/tau)), h of each row.
+
+    Both sides are means over some thousand points of probabilities; 0.01 is five of their errors.
+    """
+    rng = np.random.default_rng(4)
+    X, y = rng.normal(size=(12, 2)), np.arange(12) % 3
+    how = LowRank(rank=3)
+    problem = prepare(X, y, lengthscale=0.5, likelihood="normalized", features=how)
+    noise, precision, intercept = 0.7, 0.4, np.array([1.0, 0.5, -1.5])
+    draws = {
+        "weights": np.zeros((8, 3, 2)),
+        "intercept": np.tile(intercept, (8, 1)),
+        "noise_variance": np.full(8, noise),
+        "precision": np.full(8, precision),
+    }
+    found = leave_one_out(draws, problem, num_nodes=1024)
+    left = np.asarray(problem.remainder)
+    assert np.ptp(left) > 0.1
+    normals = rng.normal(size=(12, 20_000, 2)) @ contrast(3).T
+    scale = np.sqrt(noise * (1 + left / precision))
+    scores = intercept + scale[:, None, None] * normals
+    for label in range(3):
+        each = likelihood_of_rows(scores, np.full(scores.shape[:2], label), "normalized")
+        np.testing.assert_allclose(found.probabilities[:, label], each.mean(1), atol=0.01)
 
 
 def test_smoothing_tames_the_largest_weights_and_finds_their_tail():

@@ -159,6 +159,30 @@ def test_reference_of_some_rows_is_put_right_for_all(monkeypatch):
     assert np.sqrt(np.mean(np.asarray(apart) ** 2)) < 0.3
 
 
+def test_what_landmarks_leave_is_noise_of_the_rows():
+    """Without labels, columns of rows far from all landmarks vary as the kernel says they do.
+
+    Given weights the variance of a row is ``sigma2 (1 + h/tau)``, with h the diagonal of ``K - Phi
+    Phi'`` by dense algebra. False alarm: 1e-4.
+    """
+    problem = small_problem(likelihood="normalized")
+    problem = with_reference(replace(problem, row_weights=jnp.zeros(60)))
+    K = gram(gaussian(1.0), ROWS[:60])
+    points = np.asarray(problem.features.points)
+    across = gram(gaussian(1.0), ROWS[:60], points)
+    inner = gram(gaussian(1.0), points)
+    left = np.diag(K - across @ np.linalg.solve(inner, across.T))
+    noise, precision = 0.7, 0.4
+    zeros = jnp.zeros((problem.factor.eigenvalues.size, 2))
+    position = model.Position(None, jnp.zeros(2), zeros, jnp.asarray(noise), jnp.asarray(precision))
+    keys = jax.random.split(jax.random.key(6), 4000)
+    draws = jax.jit(jax.vmap(lambda key: model.draw_columns(key, position, problem)))(keys)
+    squares = np.sum(np.asarray(draws) ** 2, axis=2) / (2 * noise * (1 + left / precision))
+    z = (squares.mean(0) - 1) / (squares.std(0) / np.sqrt(len(keys)))
+    assert left.max() > 0.1
+    assert oracle.largest(z) < oracle.threshold(1e-4, z.size)
+
+
 @pytest.mark.parametrize("dimension", [1, 2, 4])
 def test_nodes_have_the_moments_of_the_noise(dimension):
     nodes = noise_nodes(16, dimension)

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import joblib
 import numpy as np
 import oracle
 import pytest
@@ -14,7 +15,7 @@ import pytest
 from bmsvm import prepare
 from bmsvm.cli import main
 from bmsvm.experiments import cells as table_cells
-from bmsvm.experiments import protocol, render, table1
+from bmsvm.experiments import defaults, protocol, render, table1
 from bmsvm.experiments.cells import Cell, cells_of, schedule_of
 from bmsvm.experiments.completed import _noise, _scores, completed_blocks
 from bmsvm.experiments.printed import PRINTED, printed_error
@@ -25,10 +26,12 @@ from bmsvm.experiments.stack import (
     _features,
     _predict,
     _prepared,
+    blocks_of_rows,
     leave_one_out_stack,
     run_stack,
     split_stack,
 )
+from bmsvm.experiments.workers import run_pieces
 from bmsvm.inference.blocks import Phase, in_turn
 from bmsvm.inference.presets import preset_blocks
 from bmsvm.models.couplings import contrast
@@ -86,6 +89,7 @@ def test_every_row_stands_on_every_data_set():
         (row, data) for row in table_cells.ROWS for data in protocol.DATA
     }
     assert {cell.data for cell in cells if cell.theta == "fixed"} == {"wine", "glass", "waveform"}
+    assert "per_feature" not in {cell.row for cell in cells_of(theta="paper")}
     schedule = schedule_of(Cell("bmsvm", "wine", "fixed"))
     assert schedule.warmup + schedule.draws * schedule.thinning == 10_000
     assert (schedule.warmup, schedule.thinning) == (5000, 10)
@@ -226,7 +230,7 @@ def test_fits_in_a_batch_leave_their_rows_out(sweep):
     stack = leave_one_out_stack(TINY, [LEFT_OUT] * LANES, settings_of(sweep))
     pilot = 200 if sweep == "hinge" else 0
     drawn = run_stack(0, stack, blocks, Schedule(pilot, 200, 300, 4))
-    logs = [drawn.traces[name].mean(0) for name in ("log_noise_variance", "log_precision")]
+    logs = [drawn.traces[name][0].mean(0) for name in ("log_noise_variance", "log_precision")]
     found = np.column_stack([*logs, drawn.exclusion[:, 0], drawn.probabilities[:, 0]])
     noise, precision = exact.positions.noise_variance, exact.positions.precision
     functions = exact.functions[:, LEFT_OUT]
@@ -242,24 +246,23 @@ def test_a_left_out_label_changes_nothing(sweep):
     schedule = Schedule(pilot=20 if sweep == "hinge" else 0, warmup=10, draws=8, thinning=2)
     labels = TINY.labels.copy()
     labels[LEFT_OUT] = 2
+    # Every group has fits that leave the row out, and fits that leave out another.
+    left_out = np.where(np.arange(LANES) // 4 % 2, 0, LEFT_OUT)
+    assert {frozenset(rows) for rows in blocks_of_rows(left_out)} == {frozenset({0, LEFT_OUT})}
+    without = left_out == LEFT_OUT
     found, other = (
-        run_stack(
-            0,
-            leave_one_out_stack(each, [LEFT_OUT, 0] * (LANES // 2), settings_of(sweep)),
-            blocks,
-            schedule,
-        )
+        run_stack(0, leave_one_out_stack(each, left_out, settings_of(sweep)), blocks, schedule)
         for each in (TINY, TINY._replace(labels=labels))
     )
     for one, two in (
         (found.exclusion, other.exclusion),
         (found.probabilities, other.probabilities),
     ):
-        np.testing.assert_array_equal(one[::2], two[::2])
-        # The other lanes learn from that row.
-        assert np.all(np.any(one[1::2] != two[1::2], axis=(1, 2)))
+        np.testing.assert_array_equal(one[without], two[without])
+        # The other fits learn from that row.
+        assert np.all(np.any(one[~without] != two[~without], axis=(1, 2)))
     for name, values in found.traces.items():
-        np.testing.assert_array_equal(values[:, ::2], other.traces[name][:, ::2])
+        np.testing.assert_array_equal(values[:, :, without], other.traces[name][:, :, without])
 
 
 def test_the_filled_in_own_scores_are_minus_the_sum_of_the_others():
@@ -287,12 +290,14 @@ def test_splits_with_sampled_theta_predict_all_their_rows():
     data = protocol.Data(rows, labels, 3)
     parts = [protocol.Part(np.arange(20) + at, np.arange(20, 27) - at) for at in (0, 0)]
     settings = settings_of("sum", lengthscale="sample", lengthscale_grid=np.geomspace(0.5, 5, 8))
-    stack = split_stack(data, parts, settings)
+    stack = split_stack(data, parts, settings, chains=3)
     blocks = completed_blocks("sum", theta_every=2)
     drawn = run_stack(0, stack, blocks, Schedule(0, 30, 40, 2))
     assert drawn.exclusion.shape == drawn.probabilities.shape == (2, 7, 3)
     np.testing.assert_allclose(drawn.probabilities.sum(-1), 1.0, rtol=1e-6)
-    assert len(np.unique(drawn.traces["log_lengthscale"])) > 1
+    theta = drawn.traces["log_lengthscale"]
+    assert theta.shape == (3, 40, 2)
+    assert len(np.unique(theta)) > 1
     assert summary_of_traces(drawn)["r_hat_largest"] >= 1
 
 
@@ -339,11 +344,13 @@ def test_finished_cells_are_not_run_again(tmp_path, monkeypatch):
     monkeypatch.setattr(table1, "run_cell", stops)
     with pytest.raises(KeyboardInterrupt):
         table1.run_table(options_at(tmp_path))
-    assert ran == ["bmsvm-wine-fixed", "bmsvm-wine-sampled"]
+    every = {"msvm-wine-cv", "bmsvm-wine-fixed", "bmsvm-wine-sampled"}
+    assert set(ran) < every
     again = []
     monkeypatch.setattr(table1, "run_cell", lambda *a: again.append(a[0].name) or fake(*a))
-    found = table1.run_table(options_at(tmp_path, jobs=2))
-    assert again == ["msvm-wine-cv"]
+    with joblib.parallel_config(backend="threading"):
+        found = table1.run_table(options_at(tmp_path, jobs=2))
+    assert again == list(every - set(ran))
     assert [each["row"] for each in found] == ["bmsvm", "bmsvm", "msvm"]
     assert not list(tmp_path.rglob("*.tmp"))
     with pytest.raises(ValueError, match="give another --output"):
@@ -351,6 +358,67 @@ def test_finished_cells_are_not_run_again(tmp_path, monkeypatch):
     (tmp_path / "cells" / "msvm-wine-cv.json").write_text('{"error": ')
     with pytest.raises(ValueError, match=r"msvm-wine-cv\.json is no finished cell: remove it"):
         table1.run_table(options_at(tmp_path))
+
+
+def test_cells_run_in_processes_of_one_thread(tmp_path):
+    """Two at a time, none of which a later run repeats; progress reaches the end."""
+    shares = []
+    cells = [Cell(row, "wine", "cv") for row in ("ovr", "altmsvm")]
+    work = table1._Work(options_at(tmp_path, quick=True, jobs=2))
+    found = dict(run_pieces(work, cells, 2, lambda done, running: shares.append(done)))
+    assert set(found) == set(cells)
+    assert shares[-1] == 2
+    assert shares == sorted(shares)
+    alone = table1.run_cell(cells[0], table1.Options(tmp_path, quick=True))
+    for name in ("errors", "chosen"):
+        assert found[cells[0]][name] == alone[name]
+    assert alone["n_tested"] == alone["n_fits"] == 12
+    assert 0 <= alone["error"] < 0.5
+    assert alone["log_loss"] is None
+    json.dumps(alone)
+
+
+def test_a_failing_cell_says_why_and_the_others_are_kept(tmp_path, monkeypatch):
+    def fails(cell, options, report):
+        if cell.row == "bmsvm":
+            raise ValueError("bmsvm cannot do this")
+        return fake(cell, options)
+
+    monkeypatch.setattr(table1, "run_cell", fails)
+    with pytest.raises(ValueError, match="bmsvm cannot do this"):
+        table1.run_table(options_at(tmp_path))
+    assert [path.stem for path in (tmp_path / "cells").iterdir()] == ["msvm-wine-cv"]
+
+
+def test_theta_of_the_classifier_is_found_without_the_rows_left_out(monkeypatch):
+    searched = []
+
+    class Search:
+        def __init__(self, **settings):
+            assert settings["standardize"] is False
+            assert settings["lengthscale_options"]["per_feature"]
+
+        def fit(self, rows, labels):
+            searched.append(rows)
+            self.lengthscale_ = np.array([1.0 + len(searched), 2.5])
+            return self
+
+    rng, labels = np.random.default_rng(0), np.arange(24) % 3
+    rows = rng.normal(size=(24, 2)) + 3 * np.eye(3)[labels][:, :2]
+    data = protocol.Data(rows, labels, 3)
+    parts = [protocol.Part(np.delete(np.arange(24), i), np.array([i])) for i in range(24)]
+    monkeypatch.setattr(defaults, "BMSVMClassifier", Search)
+    schedule = Schedule(pilot=40, warmup=20, draws=20, thinning=1)
+    cell = Cell("per_feature", "wine", "evidence")
+    found = defaults.run_default(cell, data, parts, schedule, 0)
+    blocks = blocks_of_rows(range(24))
+    assert len(searched) == len(blocks) == 2
+    for own, given in zip(blocks, searched, strict=True):
+        np.testing.assert_array_equal(given, np.delete(protocol.standardized(rows), own, axis=0))
+    assert found["chosen"] == [{"lengthscale": [2.0, 2.5]}, {"lengthscale": [3.0, 2.5]}]
+    assert found["n_tested"] == 24
+    assert found["error"] < 0.5
+    assert found["log_loss"] < np.log(3)
 
 
 def test_errors_have_their_standard_errors():
@@ -398,12 +466,3 @@ def test_mistakes_are_named(options, message, tmp_path, capsys):
     assert main(["table1", "--output", str(tmp_path), *options]) == 1
     assert message in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
-
-
-def test_a_cell_of_the_machines(tmp_path):
-    options = table1.Options(tmp_path, quick=True)
-    found = table1.run_cell(Cell("ovr", "wine", "cv"), options)
-    assert found["n_tested"] == found["n_fits"] == 12
-    assert 0 <= found["error"] < 0.5
-    assert found["log_loss"] is None
-    json.dumps(found)

@@ -14,7 +14,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from bmsvm._validation import check_choice, check_count, check_probability, labels_of_rows
+from bmsvm._validation import check_choice, check_probability, check_sweeps, labels_of_rows
 from bmsvm.estimators.approximate import variational_run, variational_start
 from bmsvm.estimators.convergence import diagnose, warn_unless_converged
 from bmsvm.estimators.inputs import KernelInputs, check_flag
@@ -372,7 +372,7 @@ class BMSVMClassifier(
         if self.inference == "variational":
             raise ValueError('fit_more is for inference="mcmc": there are no chains to continue')
         num_samples = self.num_samples if num_samples is None else num_samples
-        check_count("num_samples", num_samples)
+        check_sweeps("num_samples", num_samples)
         with jax.enable_x64(True):
             asked = self.run_.num_samples + num_samples
             run = _quietly(self.run_.more, num_samples, progress_bar=self.progress_bar)
@@ -382,9 +382,9 @@ class BMSVMClassifier(
     def _check_settings(self) -> None:
         """Check what is not checked when the data are prepared."""
         for name in ("num_chains", "num_samples", "thinning"):
-            check_count(name, getattr(self, name))
+            check_sweeps(name, getattr(self, name))
         if self.num_warmup is not None:
-            check_count("num_warmup", self.num_warmup, smallest=0)
+            check_sweeps("num_warmup", self.num_warmup, smallest=0)
         check_choice("inference", self.inference, INFERENCES)
         check_choice("init", self.init, INITS)
         if "variational" in (self.inference, self.init):

@@ -9,6 +9,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, column_or_1d, validate_data
 
+from bmsvm._validation import check_no_missing_labels
 from bmsvm.estimators.weighting import combined_weights
 from bmsvm.kernels import KernelFn
 from bmsvm.rows import PiecewiseRows, in_pieces, pieces_of
@@ -62,6 +63,7 @@ class KernelInputs:
         else:
             X, y = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2)
         check_classification_targets(y)
+        check_no_missing_labels(y)
         precomputed = self._precomputed(self.kernel)
         if precomputed and X.shape[0] != X.shape[1]:
             raise ValueError(

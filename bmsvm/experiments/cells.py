@@ -9,7 +9,7 @@ from bmsvm._validation import check_choice
 from bmsvm.experiments.protocol import DATA, LEAVE_ONE_OUT, PAPER_THETA
 from bmsvm.experiments.stack import Schedule
 
-__all__ = ["ROWS", "THETAS", "Cell", "Row", "cells_of"]
+__all__ = ["ROWS", "THETAS", "Cell", "Row", "cells_of", "schedule_of"]
 
 
 class Row(NamedTuple):
@@ -18,10 +18,12 @@ class Row(NamedTuple):
     title
         What to call it.
     kind
-        ``"completed"`` for the two readings of the printed algorithm, ``"default"`` for the models
-        as this package samples them, ``"machine"``.
+        ``"completed"`` for the two readings of the printed algorithm, ``"own"`` for the models as
+        this package samples them, ``"classifier"`` for what it does if nothing is said,
+        ``"machine"``.
     variant
-        How the missing scores are filled in; the likelihood; or the name of the machine.
+        How the missing scores are filled in; the likelihood; what the classifier is told; or the
+        name of the machine.
     decides_by
         Class by the least probability of *not* being in it, ``"exclusion"``, eq. (20); by the
         largest ``"probability"``, eq. (21); or by the largest ``"score"``.
@@ -36,12 +38,22 @@ class Row(NamedTuple):
 ROWS = {
     "bmsvm": Row("BMSVM, (13)-(19) as printed", "completed", "drawn", "exclusion"),
     "all_rows": Row("BMSVM, all rows (not stationary)", "completed", "sum", "exclusion"),
-    "sum_to_zero": Row("sum to zero, hinge", "default", "hinge", "exclusion"),
-    "normalized": Row("sum to zero, normalized", "default", "normalized", "probability"),
+    "sum_to_zero": Row("sum to zero, hinge", "own", "hinge", "exclusion"),
+    "normalized": Row("sum to zero, normalized", "own", "normalized", "probability"),
+    "default": Row("BMSVMClassifier()", "classifier", "one", "probability"),
+    "per_feature": Row(
+        "BMSVMClassifier, theta per feature", "classifier", "per_feature", "probability"
+    ),
     "msvm": Row("MSVM", "machine", "MSVMClassifier", "score"),
     "ovr": Row("OVR", "machine", "OneVsRestSVC", "score"),
     "altmsvm": Row("AltMSVM", "machine", "AltMSVM", "score"),
 }
+
+FOUND = {"classifier": "evidence", "machine": "cv"}
+"""How theta is found where it is."""
+
+NOT_OF_THE_PAPER = ("per_feature",)
+"""Rows that are left out with ``theta="paper"`` unless they are asked for."""
 
 SMOOTHED = ("sum_to_zero", "normalized")
 """Rows whose leave-one-out with sampled theta comes of one run, by importance sampling."""
@@ -51,7 +63,8 @@ class Cell(NamedTuple):
     """A number of the table: names of the row and of the data, and where theta comes from.
 
     theta
-        ``"fixed"``, at the paper's value; ``"sampled"``; ``"cv"`` for machines.
+        ``"fixed"``, at the paper's value; ``"sampled"``; or found: by the ``"evidence"`` for the
+        classifier, by ``"cv"`` for machines.
     """
 
     row: str
@@ -81,9 +94,12 @@ only there; or sampled everywhere."""
 PAPER_SCHEDULE = Schedule(pilot=0, warmup=5000, draws=500, thinning=10)
 """M1 = 10,000 sweeps, the first M2 = 5,000 dropped, every M = 10th kept."""
 
-OWN_SCHEDULE = Schedule(pilot=600, warmup=50, draws=250, thinning=1)
-OWN_SPLIT_SCHEDULE = Schedule(pilot=0, warmup=600, draws=400, thinning=1)
-"""Of the package's own sampler, which needs fewer sweeps."""
+OWN_SCHEDULE = Schedule(pilot=150, warmup=50, draws=200, thinning=2)
+OWN_SPLIT_SCHEDULE = Schedule(pilot=0, warmup=200, draws=150, thinning=2)
+"""Of the package's own sampler, which needs fewer sweeps; four chains in a split."""
+
+THETA_SCHEDULE = Schedule(pilot=0, warmup=300, draws=150, thinning=4)
+"""Of splits in which it samples theta too."""
 
 SMOOTHED_SCHEDULE = Schedule(pilot=0, warmup=1000, draws=500, thinning=1)
 """Of each chain from which leave-one-out is had by importance sampling."""
@@ -98,8 +114,8 @@ def schedule_of(cell: Cell, *, quick: bool = False, paper_sweeps: bool = False) 
     if ROWS[cell.row].kind == "completed":
         return PAPER_SCHEDULE
     own = OWN_SCHEDULE if cell.leaves_one_out else OWN_SPLIT_SCHEDULE
-    if cell.smoothed:
-        own = SMOOTHED_SCHEDULE
+    if cell.theta == "sampled":
+        own = SMOOTHED_SCHEDULE if cell.smoothed else THETA_SCHEDULE
     if paper_sweeps:
         return PAPER_SCHEDULE._replace(pilot=own.pilot)
     return own
@@ -114,11 +130,13 @@ def cells_of(
         check_choice("rows", name, ROWS)
     for name in data or ():
         check_choice("data", name, DATA)
+    if rows is None:
+        rows = [row for row in ROWS if theta != "paper" or row not in NOT_OF_THE_PAPER]
     cells = []
     for which in dict.fromkeys(data or DATA):
-        for row in dict.fromkeys(rows or ROWS):
-            if ROWS[row].kind == "machine":
-                cells.append(Cell(row, which, "cv"))
+        for row in dict.fromkeys(rows):
+            if ROWS[row].kind in FOUND:
+                cells.append(Cell(row, which, FOUND[ROWS[row].kind]))
                 continue
             if which in PAPER_THETA and theta != "sampled":
                 cells.append(Cell(row, which, "fixed"))

@@ -13,6 +13,10 @@ from bmsvm.plots.style import COLOURS, MARKERS
 __all__ = ["check_matplotlib", "draw_figure"]
 
 
+THETAS = ("fixed", "sampled", "cv", "evidence")
+LABELS = ("theta of the paper", "theta sampled", "theta by folds", "theta by evidence")
+
+
 def check_matplotlib() -> None:
     """Raise ``ImportError`` with what to do, before hours of work, if Matplotlib is not there."""
     try:
@@ -40,7 +44,7 @@ def draw_figure(cells: list[dict[str, Any]], path: Path) -> None:
             )
             here = [c for c in cells if c["data"] == name and c["row"] == row]
             for found in sorted(here, key=lambda c: c["theta"]):
-                kind = ("fixed", "sampled", "cv").index(found["theta"])
+                kind = THETAS.index(found["theta"])
                 axes.errorbar(
                     [found["error"]],
                     [place + (0.18 if kind == 1 and len(here) > 1 else 0.0)],
@@ -54,12 +58,11 @@ def draw_figure(cells: list[dict[str, Any]], path: Path) -> None:
         axes.set_axisbelow(True)
     panels[0].set_yticks(range(len(rows)), [ROWS[row].title for row in rows])
     panels[0].invert_yaxis()
-    labels = {"fixed": "theta of the paper", "sampled": "theta sampled", "cv": "theta by folds"}
     used = {found["theta"] for found in cells}
-    for kind, (theta, label) in enumerate(labels.items()):
+    for kind, theta in enumerate(THETAS):
         if theta in used:
-            panels[-1].plot([], [], MARKERS[kind], color=COLOURS[kind], label=label)
+            panels[-1].plot([], [], MARKERS[kind], color=COLOURS[kind], label=LABELS[kind])
     panels[-1].plot([], [], "|", color="0.35", markersize=12, label="printed")
-    figure.legend(loc="outside lower center", ncols=4, fontsize=8)
+    figure.legend(loc="outside lower center", ncols=5, fontsize=8)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=130)

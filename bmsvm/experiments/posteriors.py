@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -20,6 +21,7 @@ from bmsvm.experiments.stack import (
     run_stack,
     split_stack,
 )
+from bmsvm.inference.blocks import Block, lengthscale
 from bmsvm.inference.gibbs import BMSVMGibbs
 from bmsvm.inference.loo import leave_one_out
 from bmsvm.inference.presets import preset_blocks
@@ -31,7 +33,12 @@ THETA_EVERY = 10
 """Sweeps between two moves of theta where hundreds of fits make a move dear: one for each draw."""
 
 CHAINS = 4
-"""Of the run from which leave-one-out is had by importance sampling."""
+"""Of a split, and of the run from which leave-one-out is had by importance sampling."""
+
+
+@functools.cache
+def _theta_moves() -> tuple[Block, ...]:
+    return (lengthscale(),)
 
 
 def run_posterior(
@@ -73,11 +80,12 @@ def run_posterior(
             every = THETA_EVERY if cell.leaves_one_out else 1
             blocks = completed_blocks(row.variant, theta_every=every if sampled else 0)
         else:
-            blocks = preset_blocks("default", row.variant, lengthscale=sampled)
+            # Two rounds of a sweep with theta are two sweeps here.
+            blocks = (*preset_blocks("default", row.variant), *(_theta_moves() if sampled else ()))
         if cell.leaves_one_out:
             stack = leave_one_out_stack(data, [int(part.test[0]) for part in parts], settings)
         else:
-            stack = split_stack(data, parts, settings)
+            stack = split_stack(data, parts, settings, 1 if completed else CHAINS)
         drawn = run_stack(seed, stack, blocks, schedule, report)
     if row.decides_by == "exclusion":
         guesses = [each.argmin(axis=1) for each in drawn.exclusion]

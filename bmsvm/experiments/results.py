@@ -71,14 +71,14 @@ def r_hats(traces: dict[str, np.ndarray]) -> np.ndarray:
 
 def summary_of_traces(drawn: Drawn) -> dict[str, Any]:
     """R-hat over the fits, where sigma2 stood first and last, and theta."""
-    found = r_hats({name: trace[None] for name, trace in drawn.traces.items()})
+    found = r_hats(drawn.traces)
     log_noise = drawn.traces["log_noise_variance"]
-    tenth = max(len(log_noise) // 10, 1)
+    tenth = max(log_noise.shape[1] // 10, 1)
     summary: dict[str, Any] = {
         "r_hat_median": float(np.median(found)),
         "r_hat_largest": float(np.max(found)),
-        "noise_variance_first_tenth": float(np.exp(np.median(log_noise[:tenth]))),
-        "noise_variance_last_tenth": float(np.exp(np.median(log_noise[-tenth:]))),
+        "noise_variance_first_tenth": float(np.exp(np.median(log_noise[:, :tenth]))),
+        "noise_variance_last_tenth": float(np.exp(np.median(log_noise[:, -tenth:]))),
     }
     if "log_lengthscale" in drawn.traces:
         quantiles = np.quantile(np.exp(drawn.traces["log_lengthscale"]), (0.05, 0.5, 0.95))

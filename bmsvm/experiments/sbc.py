@@ -7,7 +7,8 @@ replications of a piece are lanes of one compiled program; pieces are kept on di
 was stopped goes on.
 
 ``python -m bmsvm.experiments.sbc`` runs all configurations: two couplings, three likelihoods, theta
-fixed and sampled, exact and truncated factors of the kernel.
+fixed and sampled, exact and truncated factors of the kernel; and what goes with features of low
+rank: landmarks and waves, under the default preset and under ``large``.
 """
 
 from __future__ import annotations
@@ -33,9 +34,12 @@ from bmsvm._validation import check_choice, check_count
 from bmsvm.experiments.ecdf import p_value
 from bmsvm.experiments.simulate import LIVELY, Joint, draw_joint
 from bmsvm.experiments.store import read_cell, write_cell, write_text
-from bmsvm.inference.gibbs import BMSVMGibbs
+from bmsvm.features import KINDS, LowRank
+from bmsvm.inference.gibbs import BMSVMGibbs, BMSVMState
+from bmsvm.inference.laplace import with_reference
+from bmsvm.inference.presets import LARGE
 from bmsvm.kernels import Factor
-from bmsvm.models.couplings import COUPLINGS, class_vector
+from bmsvm.models.couplings import COUPLINGS, class_vector, to_columns
 from bmsvm.models.hierarchy import Position, latent, log_likelihood, scores_of
 from bmsvm.models.kernel_parameters import masked_design
 from bmsvm.models.likelihoods import LIKELIHOODS
@@ -57,7 +61,9 @@ THETAS = np.geomspace(0.5, 4.0, 5)
 RANK = 3
 """Columns of a truncated factor."""
 
-PROBIT_SWEEPS = 4
+MORE_SWEEPS = 4
+"""How many times as many sweeps under ``probit``, whose scores are moved one by one, and under
+``large``, whose reference suits many rows."""
 
 FALSE_ALARM = 0.01
 """Probability that a correct sampler fails anywhere in a run."""
@@ -69,7 +75,10 @@ class Configuration(NamedTuple):
     theta
         ``"fixed"`` or ``"sampled"``, on a grid.
     features
-        ``"exact"``, or ``"truncated"``: the leading columns of the factor, a low-rank kernel.
+        ``"exact"``; ``"truncated"``: the leading columns of the factor, a low-rank kernel; or a
+        kind of :class:`bmsvm.LowRank`.
+    preset
+        Of the sampler; ``"large"`` has a model of its own, see :mod:`bmsvm.experiments.simulate`.
     """
 
     likelihood: str
@@ -84,12 +93,22 @@ class Configuration(NamedTuple):
         return "-".join(self)
 
 
-CONFIGURATIONS = tuple(
-    Configuration(*each)
-    for each in itertools.product(
-        LIKELIHOODS, COUPLINGS, ("fixed", "sampled"), ("exact", "truncated")
-    )
+CONFIGURATIONS = (
+    *(
+        Configuration(*each)
+        for each in itertools.product(
+            LIKELIHOODS, COUPLINGS, ("fixed", "sampled"), ("exact", "truncated")
+        )
+    ),
+    *(Configuration(each, "sum_to_zero", "fixed", "nystrom") for each in LIKELIHOODS),
+    *(
+        Configuration(*each, "large")
+        for each in itertools.product(
+            ("hinge", "normalized"), ("sum_to_zero",), ("fixed",), ("nystrom", "fourier")
+        )
+    ),
 )
+"""All that ships and can be simulated; low rank goes with ``sum_to_zero`` and theta fixed only."""
 
 
 @dataclass(frozen=True)
@@ -97,8 +116,8 @@ class Settings:
     """How long chains run, and how many replications make a piece.
 
     warmup, draws, thinning
-        Sweeps that are dropped, draws that are kept, sweeps of each; under ``probit``, whose scores
-        are moved one by one, :data:`PROBIT_SWEEPS` times as many.
+        Sweeps that are dropped, draws that are kept, sweeps of each; where chains are slower,
+        :data:`MORE_SWEEPS` times as many.
     lanes
         Replications of a piece.
     seed
@@ -117,6 +136,8 @@ def problem_of(configuration: Configuration) -> Problem:
     rows = np.random.default_rng(1).normal(size=(N_ROWS, 2))
     labels = np.arange(N_ROWS) % N_CLASSES
     sampled = configuration.theta == "sampled"
+    check_choice("features", configuration.features, ("exact", "truncated", *KINDS))
+    low = configuration.features in KINDS
     problem = prepare(
         rows,
         labels,
@@ -125,9 +146,11 @@ def problem_of(configuration: Configuration) -> Problem:
         coupling=configuration.coupling,
         likelihood=configuration.likelihood,
         hyperparameters=LIVELY,
+        features=LowRank(configuration.features, rank=RANK) if low else None,
     )
-    check_choice("features", configuration.features, ("exact", "truncated"))
-    return problem if configuration.features == "exact" else _truncated(problem, RANK)
+    if configuration.features == "truncated":
+        problem = _truncated(problem, RANK)
+    return with_reference(problem) if configuration.preset == LARGE else problem
 
 
 def _truncated(problem: Problem, rank: int) -> Problem:
@@ -147,6 +170,12 @@ def _truncated(problem: Problem, rank: int) -> Problem:
 def _varied(problem: Problem, labels: np.ndarray) -> dict[str, Any]:
     """Return what labels (lanes, n) change of a problem, with a leading axis of lanes."""
     varied: dict[str, Any] = {"labels": jnp.asarray(labels, problem.labels.dtype)}
+    if problem.reference is not None:
+        bare = replace(problem, reference=None)
+        references = [
+            with_reference(replace(bare, labels=each)).reference for each in varied["labels"]
+        ]
+        varied["reference"] = jax.tree.map(lambda *leaves: jnp.stack(leaves), *references)
     if problem.coupling != "independent":
         return varied
 
@@ -198,6 +227,15 @@ def watched(position: Position, problem: Problem) -> dict[str, jax.Array]:
     return numbers
 
 
+def _position(state: BMSVMState, problem: Problem) -> Position:
+    """Return all parameters of a draw; weights or scores that are integrated out are drawn."""
+    position = state.position._replace(weights=state.weights)
+    if position.columns is not None:
+        return position
+    columns = to_columns(state.scores, problem.labels, problem.coupling)
+    return position._replace(columns=columns)
+
+
 @functools.cache
 def _sampler(configuration: Configuration) -> BMSVMGibbs:
     """Return the sampler of a configuration, always the same, whose programs are found again."""
@@ -231,7 +269,7 @@ def _replicate(
 
         def draw(state, _):
             state = jax.lax.fori_loop(0, thinning, sweep, state)
-            return state, watched(state.position._replace(weights=state.weights), here)
+            return state, watched(_position(state, here), here)
 
         state = jax.lax.fori_loop(0, warmup, sweep, state)
         return watched(truth, here), jax.lax.scan(draw, state, length=draws)[1]
@@ -253,7 +291,8 @@ def run_piece(configuration: Configuration, settings: Settings, number: int) -> 
     """
     entropy = [settings.seed, zlib.crc32(configuration.name.encode()), number]
     rng = np.random.default_rng(entropy)
-    longer = PROBIT_SWEEPS if configuration.likelihood == "probit" else 1
+    slower = configuration.likelihood == "probit" or configuration.preset == LARGE
+    longer = MORE_SWEEPS if slower else 1
     with jax.enable_x64(True):
         problem = problem_of(configuration)
         joint: Joint = draw_joint(rng, settings.lanes, problem)
@@ -374,14 +413,14 @@ def markdown(lines: list[dict[str, Any]]) -> str:
     """Write the summary as a table."""
     total = sum(len(line["p_values"]) for line in lines)
     rows = [
-        "| likelihood | coupling | theta | factor | least p-value, of | times all, at most 1 "
-        "| verdict | draws alike |",
-        "|---|---|---|---|---|---|---|---|",
+        "| likelihood | coupling | theta | factor | preset | least p-value, of "
+        "| times all, at most 1 | verdict | draws alike |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     for line in lines:
         p = line["p_values"][line["least"]]
         cells = [
-            *(line[name] for name in ("likelihood", "coupling", "theta", "features")),
+            *(line[name] for name in ("likelihood", "coupling", "theta", "features", "preset")),
             f"{p:.2g}, {line['least']}",
             f"{min(1.0, p * total):.2g}",
             "passes" if line["passes"] else "**fails**",
@@ -405,13 +444,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--only", default="", help="configurations whose names have one of these, comma-separated"
     )
-    parser.add_argument("--preset", default="default", help="of the sampler; default: %(default)s")
+    parser.add_argument("--preset", help="of the sampler, instead of default")
     parser.add_argument(
         "--jobs", type=int, default=1, help="pieces at a time; default: %(default)s"
     )
     parser.add_argument("--no-figure", action="store_true", help="do without Matplotlib")
     given = parser.parse_args(arguments)
-    chosen = [each._replace(preset=given.preset) for each in CONFIGURATIONS]
+    chosen = list(CONFIGURATIONS)
+    if given.preset is not None:
+        chosen = [e._replace(preset=given.preset) for e in chosen if e.preset == "default"]
     chosen = [each for each in chosen if any(part in each.name for part in given.only.split(","))]
     if not chosen:
         parser.error(f"--only: no configuration has {given.only!r} in its name")

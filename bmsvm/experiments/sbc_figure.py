@@ -55,8 +55,9 @@ def draw_figure(
             (handles[name],) = axes.plot(
                 share, curve, color=style.colour, linestyle=style.line, linewidth=0.9
             )
-        first, second, third, fourth = configuration[:4]
-        axes.set_title(f"{first}, {second}\ntheta {third}, {fourth}", fontsize=7)
+        first, second, third, fourth, preset = configuration
+        sampler = "" if preset == "default" else f", {preset}"
+        axes.set_title(f"{first}, {second}\ntheta {third}, {fourth}{sampler}", fontsize=7)
         axes.tick_params(labelsize=6)
     for axes in panels[len(ranks) :]:
         axes.set_axis_off()

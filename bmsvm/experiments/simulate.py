@@ -20,6 +20,10 @@ from exactly, with no chain:
 Rows are looked at one after the other, and a draw that fails at one is not carried on: the cost is
 that of the first few rows. Nothing here is shared with the sampler but the factor of the kernel,
 the contrast of the classes and the hyperparameters.
+
+The preset ``large`` samples a model of its own (:mod:`bmsvm.models.collapsed`): the noise of a row
+is one of a few nodes, each as probable as another, and its variance is ``sigma2 (1 + h/tau)``, h
+being what a basis of low rank leaves of the row. A problem with a reference is simulated so.
 """
 
 from __future__ import annotations
@@ -99,6 +103,25 @@ def likelihood_of_rows(scores: np.ndarray, labels: np.ndarray, likelihood: str) 
     return np.exp(own - largest) / np.exp(excess - largest[..., None]).sum(-1)
 
 
+def _noise(rng: np.random.Generator, shape: tuple[int, ...], problem: Problem) -> np.ndarray:
+    """Noise of one row, shape (size, k): standard normal, or one of the nodes of a reference."""
+    if problem.reference is None:
+        return rng.normal(size=shape)
+    nodes = np.asarray(problem.reference.nodes)
+    return nodes[rng.integers(len(nodes), size=shape[0])]
+
+
+def _scales(position: Position, problem: Problem) -> np.ndarray:
+    """Scale of the noise of each row, shape (size, n)."""
+    variance, precision = (
+        np.asarray(part)[:, None] for part in (position.noise_variance, position.precision)
+    )
+    left = np.zeros(problem.n_rows)
+    if problem.reference is not None and problem.remainder is not None:
+        left = np.asarray(problem.remainder)
+    return np.sqrt(variance * (1 + left / precision))
+
+
 def _rows_of_scores(
     rng: np.random.Generator, means: np.ndarray, sigma: np.ndarray, problem: Problem
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -108,7 +131,7 @@ def _rows_of_scores(
     """
     c, likelihood = problem.n_classes, problem.likelihood
     size = len(means)
-    columns = means + sigma[:, None] * rng.normal(size=means.shape)
+    columns = means + sigma[:, None] * _noise(rng, means.shape, problem)
     if problem.coupling == "independent":
         labels = rng.integers(c, size=size)
         columns[np.arange(size), labels] = 0.0
@@ -142,12 +165,14 @@ def _draw_batch(rng: np.random.Generator, size: int, problem: Problem) -> Joint:
         factor = jax.tree.map(lambda leaf: np.asarray(leaf)[kernel], problem.grid.factors)
         here = problem.__class__(**{**problem.__dict__, "factor": factor})
     position, functions = draw_parameters(rng, size, here)
-    sigma = np.sqrt(np.asarray(position.noise_variance))
+    scales = _scales(position, problem)
     alive = np.arange(size)
     columns = np.zeros(functions.shape)
     labels = np.zeros(functions.shape[:2], int)
     for row in range(problem.n_rows):
-        drawn, label, kept = _rows_of_scores(rng, functions[alive, row], sigma[alive], problem)
+        drawn, label, kept = _rows_of_scores(
+            rng, functions[alive, row], scales[alive, row], problem
+        )
         columns[alive, row], labels[alive, row] = drawn, label
         alive = alive[kept]
     full = position._replace(columns=_array(columns), kernel=cast(Any, kernel))

@@ -1,9 +1,10 @@
 """Many posterior fits of one shape as one program: leave-one-out fits, or splits.
 
-A fit is a lane of a batch. Lanes share a problem but for some of its fields, which have a leading
-axis of lanes. Leave-one-out lanes differ in labels and weights only: a row of weight 0 has no say
-in the posterior, so that all of them share one Gram matrix and one eigenbasis, and their products
-with it are one matrix product. The left-out row's label is replaced before anything sees it.
+Chains are lanes of a batch, and lanes come in groups that share a basis and the tuning of their
+moves. Leave-one-out lanes differ in labels and weights only: a row of weight 0 has no say in the
+posterior, so that all of them share one Gram matrix and one eigenbasis, and their products with it
+are one matrix product. A left-out row's label is replaced before anything sees it. A split is a
+group of its own, whose lanes are its chains.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any, NamedTuple, cast
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
 from bmsvm import kernels
 from bmsvm.experiments.completed import row_cavity, seen_of
@@ -42,8 +44,11 @@ __all__ = [
 PIECE = 25
 """Draws between two looks at the progress bar."""
 
-PILOTS = 10
-"""Chains that tune the moves of leave-one-out fits, each blind to the rows of its fits."""
+GROUPS = 10
+"""Of leave-one-out fits: each tunes its moves blind to all rows that its fits leave out."""
+
+LEAST_LANES = 12
+"""Fits of a group at the least, where there are enough: fewer make poor use of a product."""
 
 LEAVE_ONE_OUT_PAIRS, SPLIT_PAIRS = 8, 1
 """Pairs of opposite points, drawn for each draw, over which the noise of scores is averaged."""
@@ -56,11 +61,11 @@ class Schedule(NamedTuple):
     """How long chains run.
 
     pilot
-        Sweeps in which pilot chains tune the moves of leave-one-out fits; 0 where nothing is tuned.
+        Sweeps in which groups of leave-one-out fits tune their moves; 0 where nothing is tuned.
     warmup
         Sweeps that are dropped; in splits moves are tuned in them.
     draws, thinning
-        Draws that are kept, and the sweeps of each.
+        Draws that each chain keeps, and the sweeps of each.
     """
 
     pilot: int
@@ -70,10 +75,10 @@ class Schedule(NamedTuple):
 
 
 class Targets(NamedTuple):
-    """Rows that are predicted, with a leading axis of lanes.
+    """Rows that are predicted.
 
     row
-        Number of the left-out row, shape (); None for splits.
+        Number of the left-out row of each fit, with a leading axis of lanes; None for splits.
     inside, remainder
         Features Phi* (m, r) and ``k** - |Phi*|^2`` (m,), theta being fixed; or, where it is on a
         grid, squared distances (m, n) and remainders (G, m).
@@ -84,32 +89,49 @@ class Targets(NamedTuple):
     remainder: jax.Array | None = None
 
 
+LANES = Targets(0, None, None)  # type: ignore[arg-type]
+"""Which of the targets have an axis of lanes."""
+
+
+class Group(NamedTuple):
+    """Lanes that share a basis and the tuning of their moves.
+
+    shared
+        Fields of the problem in which groups differ.
+    varied
+        Fields of the problem by lane.
+    targets
+        Rows to predict.
+    hidden
+        Fields of the problem by lane while moves are tuned, in which no lane knows a row that any
+        lane of the group leaves out; None for splits, which have nothing to hide.
+    """
+
+    shared: dict[str, Any]
+    varied: dict[str, Any]
+    targets: Targets
+    hidden: dict[str, Any] | None = None
+
+
 @dataclass(frozen=True)
 class Stack:
     """Fits of one shape.
 
     problem
-        What lanes have in common.
-    varied
-        Fields of the problem by lane.
-    targets
-        Rows to predict by lane.
-    blind
-        Rows that a lane must not know, (lanes, n) of booleans; None for splits.
-    labels
-        Labels of all rows, shape (n,), of leave-one-out fits.
+        What all have in common.
+    groups
+        Of equal size, run one after the other by one program.
+    n_lanes
+        Lanes of a group.
+    fits
+        Places of the leave-one-out fits among the lanes of all groups, shape (fits,); None for
+        splits, where a group is a fit and its lanes are chains.
     """
 
     problem: Problem
-    varied: dict[str, Any]
-    targets: Targets
-    blind: np.ndarray | None = None
-    labels: np.ndarray | None = None
-
-    @property
-    def n_lanes(self) -> int:
-        """Number of fits."""
-        return len(jax.tree.leaves(self.varied)[0])
+    groups: tuple[Group, ...]
+    n_lanes: int
+    fits: np.ndarray | None = None
 
 
 class Drawn(NamedTuple):
@@ -117,10 +139,10 @@ class Drawn(NamedTuple):
 
     exclusion, probabilities
         Means over draws of ``p(y != j)``, eq. (20), and of ``p(y = j)``, eq. (21), for the
-        predicted rows: shapes (lanes, m, c).
+        predicted rows: shapes (fits, m, c).
     traces
-        ``log_noise_variance``, ``log_precision``, (draws, lanes), ``functions`` at predicted rows,
-        (draws, lanes, q), and ``log_lengthscale`` where it is sampled.
+        ``log_noise_variance``, ``log_precision``, (chains, draws, fits), ``functions`` at predicted
+        rows, (chains, draws, fits, q), and ``log_lengthscale`` where it is sampled.
     """
 
     exclusion: np.ndarray
@@ -136,17 +158,21 @@ def completed_problem(problem: Problem) -> Problem:
     return replace(problem, coupling="independent", masked=None)
 
 
+def _is_sampled(theta: Any) -> bool:
+    return isinstance(theta, str)
+
+
 def _prepared(rows: np.ndarray, labels: np.ndarray, settings: dict[str, Any]) -> Problem:
     """Problem with a complete basis, so that problems of one size have one shape."""
     settings = dict(settings)
     completed, theta = settings.pop("completed"), settings["lengthscale"]
     problem = prepare(rows, labels, **settings)
-    if theta != "sample":
+    if not _is_sampled(theta):
         problem = with_gram(problem, kernels.gram_of("gaussian", rows, theta))
     return completed_problem(problem) if completed else problem
 
 
-def _hidden(labels: np.ndarray, blind: np.ndarray) -> dict[str, jax.Array]:
+def _without(labels: np.ndarray, blind: np.ndarray) -> dict[str, jax.Array]:
     """Labels and weights of lanes (lanes, n) that do not know some rows."""
     dtype = jnp.result_type(float)
     return {
@@ -155,7 +181,19 @@ def _hidden(labels: np.ndarray, blind: np.ndarray) -> dict[str, jax.Array]:
     }
 
 
-def leave_one_out_stack(data: Data, left_out: Sequence[int], settings: dict[str, Any]) -> Stack:
+def blocks_of_rows(left_out: Sequence[int]) -> list[np.ndarray]:
+    """Rows of each group of leave-one-out fits, of equal number: some are there twice."""
+    count = min(GROUPS, -(-len(left_out) // LEAST_LANES))
+    size = -(-len(left_out) // count)
+    return [np.resize(np.asarray(left_out)[group::count], size) for group in range(count)]
+
+
+def leave_one_out_stack(
+    data: Data,
+    left_out: Sequence[int],
+    settings: dict[str, Any],
+    lengthscales: Sequence[ArrayLike] | None = None,
+) -> Stack:
     """Stack the fits that each leave one row out.
 
     Parameters
@@ -166,19 +204,41 @@ def leave_one_out_stack(data: Data, left_out: Sequence[int], settings: dict[str,
         Numbers of the rows that are left out, one for each fit.
     settings
         Arguments of :func:`bmsvm.models.prepare`, and ``completed``.
+    lengthscales
+        One for each of ``blocks_of_rows``, in place of that of the settings.
     """
     rows = standardized(data.rows)
     # The labels only say how many classes there are; every lane brings its own.
     any_labels = np.arange(len(rows)) % data.n_classes
     problem = _prepared(rows, any_labels, settings)
-    blind = np.asarray(left_out)[:, None] == np.arange(len(rows))
-    targets = Targets(row=jnp.asarray(np.asarray(left_out), jnp.int32))
-    return Stack(problem, _hidden(data.labels, blind), targets, blind, data.labels)
+    numbers = np.arange(len(rows))
+    groups = []
+    for number, own in enumerate(blocks_of_rows(left_out)):
+        shared = {}
+        if lengthscales is not None:
+            here = {**settings, "lengthscale": lengthscales[number]}
+            shared["factor"] = _prepared(rows, any_labels, here).factor
+        groups.append(
+            Group(
+                shared,
+                _without(data.labels, own[:, None] == numbers),
+                Targets(row=jnp.asarray(own, jnp.int32)),
+                _without(data.labels, np.tile(np.isin(numbers, own), (len(own), 1))),
+            )
+        )
+    fits = np.arange(len(left_out))
+    places = fits % len(groups) * len(own) + fits // len(groups)
+    return Stack(problem, tuple(groups), len(own), places)
 
 
-def split_stack(data: Data, parts: Sequence[Part], settings: dict[str, Any]) -> Stack:
-    """Stack the fits to the training rows of splits, each standardised by its own."""
-    problems, features = [], []
+def split_stack(
+    data: Data, parts: Sequence[Part], settings: dict[str, Any], chains: int = 1
+) -> Stack:
+    """Stack the fits to the training rows of splits, each standardised by its own.
+
+    Each is a group, whose lanes are its chains.
+    """
+    groups = []
     for part in parts:
         train = data.rows[part.train]
         rows, tested = standardized(train), standardized(data.rows[part.test], train)
@@ -186,17 +246,14 @@ def split_stack(data: Data, parts: Sequence[Part], settings: dict[str, Any]) -> 
         if len(np.unique(labels)) < data.n_classes:
             raise ValueError("a split must have a row of each class to learn from")
         problem = _prepared(rows, labels, settings)
-        problems.append(problem)
-        features.append(_features(rows, tested, problem, settings["lengthscale"]))
-    varied = {
-        name: jax.tree.map(
-            lambda *leaves: jnp.stack(leaves), *[getattr(each, name) for each in problems]
-        )
-        for name in ("labels", "factor", "grid")
-        if getattr(problems[0], name) is not None
-    }
-    targets = Targets(None, *(jnp.stack(each) for each in zip(*features, strict=True)))
-    return Stack(problems[0], varied, targets)
+        shared = {
+            name: getattr(problem, name)
+            for name in ("labels", "factor", "grid")
+            if getattr(problem, name) is not None
+        }
+        features = _features(rows, tested, problem, settings["lengthscale"])
+        groups.append(Group(shared, {}, Targets(None, *features)))
+    return Stack(problem, tuple(groups), chains)
 
 
 def _features(
@@ -211,7 +268,7 @@ def _features(
 
     squares = np.sum(tested**2, axis=1)[:, None] + np.sum(rows**2, axis=1)
     distances = np.maximum(squares - 2 * tested @ rows.T, 0.0)
-    if theta != "sample":
+    if not _is_sampled(theta):
         inside = inside_at(theta, problem.factor)
         return jnp.asarray(inside), jnp.asarray(np.maximum(1 - np.sum(inside**2, axis=1), 0.0))
     assert problem.grid is not None
@@ -228,23 +285,19 @@ def _features(
 
 
 class _Carry(NamedTuple):
-    """Where lanes stand: one leading axis of lanes throughout."""
+    """Where the lanes of a group stand: a leading axis of lanes, but for the memory they share."""
 
     key: jax.Array
     position: Position
     memory: tuple[Any, ...]
 
 
-def _lane_problem(problem: Problem, varied: dict[str, Any]) -> Problem:
-    return replace(problem, **varied)
-
-
 @functools.partial(jax.jit, static_argnames=("blocks",))
-def _begin(keys, varied, problem: Problem, *, blocks: tuple[Block, ...]) -> _Carry:
+def _begin(keys, shared, varied, problem: Problem, *, blocks: tuple[Block, ...]) -> _Carry:
     """Start as in section 5: perfect scores, sigma2 and tau from their priors."""
 
     def one(key, varied):
-        here = _lane_problem(problem, varied)
+        here = replace(problem, **shared, **varied)
         key, key_noise, key_precision = jax.random.split(key, 3)
         scores = perfect_scores(here)
         if here.row_weights is not None:
@@ -262,7 +315,17 @@ def _begin(keys, varied, problem: Problem, *, blocks: tuple[Block, ...]) -> _Car
         )
         return _Carry(key, position, memories(blocks, position, here))
 
-    return jax.vmap(one)(keys, varied)
+    carry = jax.vmap(one)(keys, varied)
+    return carry._replace(memory=_pooled(carry.memory))
+
+
+def _pooled(memory: Any) -> Any:
+    """Pool what lanes have learned: the mean of numbers, and the counts that all have."""
+
+    def one(leaf):
+        return leaf.mean(0) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf[0]
+
+    return jax.tree.map(one, memory)
 
 
 def _predict(
@@ -311,6 +374,7 @@ def _predict(
 @functools.partial(jax.jit, static_argnames=("blocks",), donate_argnums=(0,))
 def _advance(
     carry: _Carry,
+    shared: dict[str, Any],
     varied: dict[str, Any],
     targets: Targets,
     problem: Problem,
@@ -324,22 +388,27 @@ def _advance(
 ) -> tuple[_Carry, Any]:
     """Make ``count`` draws, of sweeps that are counted from ``first``; sums and traces of them.
 
-    One program serves warm-up and sampling: without ``keep`` nobody looks at the draws.
+    One program serves warm-up and sampling: without ``keep`` nobody looks at the draws. Since the
+    lanes share their memory, they make the same number of steps, and their products with the basis
+    are one.
     """
+    problem = replace(problem, **shared)
 
     def sweep(i, carry: _Carry) -> _Carry:
-        def one(key, position, memory, varied):
-            here = _lane_problem(problem, varied)
+        def one(key, position, varied):
+            here = replace(problem, **varied)
             key, *keys = jax.random.split(key, len(blocks) + 1)
             phase = Phase(i, n_tuned)
-            position, memory, _ = in_turn(blocks, keys, position, memory, here, phase)
+            position, memory, _ = in_turn(blocks, keys, position, carry.memory, here, phase)
             return _Carry(key, position, memory)
 
-        return jax.vmap(one)(*carry, varied)
+        moved = jax.vmap(one)(carry.key, carry.position, varied)
+        memory = jax.lax.cond(i < n_tuned, lambda: _pooled(moved.memory), lambda: carry.memory)
+        return moved._replace(memory=memory)
 
     def look(carry: _Carry):
         def one(key, position, varied, targets):
-            here = _lane_problem(problem, varied)
+            here = replace(problem, **varied)
             key = jax.random.fold_in(key, 0x70)
             excluded, chances, functions = _predict(key, position, targets, here)
             trace = {
@@ -351,7 +420,7 @@ def _advance(
                 trace[f"log_{name}"] = jnp.log(value)
             return (excluded, chances), trace
 
-        return jax.vmap(one)(carry.key, carry.position, varied, targets)
+        return jax.vmap(one, in_axes=(0, 0, 0, LANES))(carry.key, carry.position, varied, targets)
 
     sums, trace = jax.eval_shape(look, carry)
     empty = (
@@ -374,57 +443,49 @@ def _advance(
     return jax.lax.fori_loop(0, count, draw, (carry, empty))
 
 
-def _advanced(
-    carry: _Carry,
+def _run_group(
+    key: jax.Array,
+    group: Group,
     stack: Stack,
     blocks: tuple[Block, ...],
-    sizes: tuple[int, int],
-    *,
-    first: int,
-    tuned: int,
+    schedule: Schedule,
     report: Callable[[int], None],
-    keep: bool = True,
-) -> tuple[_Carry, list[Any]]:
-    """Make ``sizes`` draws, of so many sweeps each, piece by piece; and what was kept of them."""
-    draws, thinning = sizes
+) -> tuple[list[np.ndarray], dict[str, np.ndarray]]:
+    """Means over draws, with an axis of lanes, and traces (draws, lanes, ...) of a group."""
+    hidden = group.varied if group.hidden is None else group.hidden
+    keys = jax.random.split(key, stack.n_lanes)
+    carry = _begin(keys, group.shared, hidden, stack.problem, blocks=blocks)
+    pilot = 0 if group.hidden is None else schedule.pilot
+    tuned = schedule.warmup if group.hidden is None else pilot
     pieces = []
-    for begin in range(0, draws, PIECE):
-        count = min(PIECE, draws - begin)
-        numbers = (first + begin * thinning, tuned, count, thinning)
-        carry, (sums, kept) = _advance(
-            carry,
-            stack.varied,
-            stack.targets,
-            stack.problem,
-            *(jnp.asarray(each, jnp.int32) for each in numbers),
-            jnp.asarray(keep),
-            blocks=blocks,
-        )
-        jax.block_until_ready(carry.position.precision)
-        if keep:
-            totals = [np.asarray(each, np.float64) for each in sums]
-            pieces.append((totals, {name: np.asarray(x)[:count] for name, x in kept.items()}))
-        report(count * thinning)
-    return carry, pieces
-
-
-def _pilots(key, stack: Stack, blocks, sweeps: int, report) -> _Carry:
-    """Lanes that stand where chains stand which are tuned, and have not seen the lanes' rows."""
-    assert stack.blind is not None
-    assert stack.labels is not None
-    n = stack.blind.shape[1]
-    group = np.arange(n) % PILOTS
-    blind = group == np.arange(PILOTS)[:, None]
-    targets = Targets(row=jnp.zeros(PILOTS, jnp.int32))
-    pilots = Stack(stack.problem, _hidden(stack.labels, blind), targets, blind, stack.labels)
-    carry = _begin(jax.random.split(key, PILOTS), pilots.varied, pilots.problem, blocks=blocks)
-    carry, _ = _advanced(
-        carry, pilots, blocks, (sweeps, 1), first=0, tuned=sweeps, report=report, keep=False
-    )
-    of_lane = group[np.argmax(stack.blind, axis=1)]
-    position, memory = jax.tree.map(lambda leaf: leaf[of_lane], (carry.position, carry.memory))
-    keys = jax.random.split(jax.random.fold_in(key, 1), stack.n_lanes)
-    return _Carry(keys, position, memory)
+    for varied, first, draws, thinning, keep in (
+        (hidden, 0, pilot, 1, False),
+        (group.varied, pilot, schedule.warmup, 1, False),
+        (group.varied, pilot + schedule.warmup, schedule.draws, schedule.thinning, True),
+    ):
+        for begin in range(0, draws, PIECE):
+            count = min(PIECE, draws - begin)
+            numbers = (first + begin * thinning, tuned, count, thinning)
+            carry, (sums, kept) = _advance(
+                carry,
+                group.shared,
+                varied,
+                group.targets,
+                stack.problem,
+                *(jnp.asarray(each, jnp.int32) for each in numbers),
+                jnp.asarray(keep),
+                blocks=blocks,
+            )
+            jax.block_until_ready(carry.position.precision)
+            if keep:
+                totals = [np.asarray(each, np.float64) for each in sums]
+                pieces.append((totals, {name: np.asarray(x)[:count] for name, x in kept.items()}))
+            report(count * thinning)
+    means = [
+        sum(parts) / schedule.draws for parts in zip(*(each for each, _ in pieces), strict=True)
+    ]
+    traces = {name: np.concatenate([kept[name] for _, kept in pieces]) for name in pieces[0][1]}
+    return means, traces
 
 
 def run_stack(
@@ -449,27 +510,24 @@ def run_stack(
     report
         Is told which share of the whole has been done since it was told last.
     """
-    key = jax.random.key(seed)
-    piloted = schedule.pilot > 0 and stack.blind is not None
-    pilot = schedule.pilot if piloted else 0
-    # A sweep of the few pilots counts as what it costs beside one of all lanes.
-    weight = PILOTS / max(stack.n_lanes, PILOTS)
-    total = pilot * weight + schedule.warmup + schedule.draws * schedule.thinning
-    if piloted:
-        carry = _pilots(key, stack, blocks, pilot, lambda n: report(n * weight / total))
-        first, tuned = pilot, 0
-    else:
-        keys = jax.random.split(key, stack.n_lanes)
-        carry = _begin(keys, stack.varied, stack.problem, blocks=blocks)
-        first, tuned = 0, schedule.warmup
-    advanced = functools.partial(
-        _advanced, stack=stack, blocks=blocks, tuned=tuned, report=lambda n: report(n / total)
-    )
-    carry, _ = advanced(carry, sizes=(schedule.warmup, 1), first=first, keep=False)
-    sizes = schedule.draws, schedule.thinning
-    _, pieces = advanced(carry, sizes=sizes, first=first + schedule.warmup)
+    pilot = 0 if stack.fits is None else schedule.pilot
+    total = pilot + schedule.warmup + schedule.draws * schedule.thinning
+    total *= len(stack.groups)
+    found = [
+        _run_group(key, group, stack, blocks, schedule, lambda n: report(n / total))
+        for key, group in zip(
+            jax.random.split(jax.random.key(seed), len(stack.groups)), stack.groups, strict=True
+        )
+    ]
     excluded, chances = (
-        sum(parts) / schedule.draws for parts in zip(*(each for each, _ in pieces), strict=True)
-    )
-    traces = {name: np.concatenate([kept[name] for _, kept in pieces]) for name in pieces[0][1]}
-    return Drawn(excluded, chances, traces)
+        np.stack(each) for each in zip(*(means for means, _ in found), strict=True)
+    )  # (groups, lanes, m, c)
+    # (draws, groups, lanes, ...)
+    traces = {name: np.stack([each[name] for _, each in found], 1) for name in found[0][1]}
+    if stack.fits is None:
+        chains = {name: np.moveaxis(x, 2, 0) for name, x in traces.items()}
+        return Drawn(excluded.mean(1), chances.mean(1), chains)
+    fits = stack.fits
+    flat = {name: x.reshape(1, len(x), -1, *x.shape[3:])[:, :, fits] for name, x in traces.items()}
+    excluded, chances = (x.reshape(-1, *x.shape[2:])[fits] for x in (excluded, chances))
+    return Drawn(excluded, chances, flat)

@@ -23,6 +23,7 @@ import arviz
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy.spatial
 from jax.flatten_util import ravel_pytree
 from jax.typing import ArrayLike
 from tqdm.auto import tqdm
@@ -129,13 +130,25 @@ def gram_function(
     """Gram matrix (n, n) of rows (n, p) as a differentiable function of the kernel's parameters."""
     if isinstance(kernel, str):
         check_choice("kernel", kernel, kernels.STATIONARY)
-        kernel = functools.partial(kernels.stationary, kernel)
+        return _stationary_gram(kernel, rows)
     if not callable(kernel):
         raise ValueError(
             "kernel must be a name or a callable that makes a kernel of its parameters; "
             f"got {kernel!r}"
         )
     return lambda theta: kernel(theta)(jnp.asarray(rows), jnp.asarray(rows))
+
+
+def _stationary_gram(name: str, rows: np.ndarray) -> Callable[[Any], jax.Array]:
+    """As above, of a named kernel: distances, where one lengthscale scales them all, only once."""
+    distances = scipy.spatial.distance.cdist(rows, rows)
+
+    def gram(theta):
+        if jnp.ndim(theta) == 0:
+            return kernels.stationary_at(name, jnp.asarray(distances), theta)
+        return kernels.stationary(name, theta)(jnp.asarray(rows), jnp.asarray(rows))
+
+    return gram
 
 
 def _sampler(likelihood: str, also: Collection[str]) -> BMSVMGibbs:

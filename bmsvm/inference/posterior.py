@@ -26,6 +26,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from tqdm.auto import tqdm
 
+from bmsvm._validation import check_defined
 from bmsvm.features import raw_features
 from bmsvm.inference.quasirandom import normal_points
 from bmsvm.kernels import (
@@ -56,6 +57,9 @@ POINTS = 16
 
 NOISE_STREAM, REMAINDER_STREAM = 1, 2
 """Set the two sequences of points apart."""
+
+MOST = 1e37
+"""Scores beyond it, which float32 could not add, decide for or against a class as it does."""
 
 LIGHT = np.float32
 """Type in which probabilities are computed; functions are float64."""
@@ -199,6 +203,8 @@ class Posterior:
                             if probabilities:
                                 p = _probabilities(at, batch.noise, likelihood=self.likelihood)
                                 chances[:, :, numbers] = np.asarray(p)[:, :, : len(numbers)]
+                for found in (heights[:size], chances[:size]):
+                    check_defined(found, start)
                 yield Evaluated(slice(start, start + size), heights[:size], chances[:size])
                 bar.update(size)
 
@@ -234,7 +240,7 @@ class Posterior:
                 weights=jnp.asarray(_batched(weights[:, :rank], wide)),
                 intercept=jnp.asarray(intercept),
                 outside=jnp.asarray((scale / np.sqrt(precision))[:, None] * outside),
-                noise=jnp.asarray(np.moveaxis(scores, -1, 0), LIGHT),
+                noise=jnp.asarray(np.clip(np.moveaxis(scores, -1, 0), -MOST, MOST), LIGHT),
             )
             yield numbers, batch
 
@@ -272,7 +278,7 @@ def _product(left: np.ndarray, right: np.ndarray) -> np.ndarray:
 @functools.partial(jax.jit, static_argnames="likelihood")
 def _probabilities(functions: jax.Array, noise: jax.Array, *, likelihood: str) -> jax.Array:
     """``E p(y | z)``, ``z ~ N(f, sigma2)``, of functions (m, c, D): the same shape."""
-    light = functions.astype(noise.dtype)
+    light = jnp.clip(functions, -MOST, MOST).astype(noise.dtype)
     scores = [light[:, j, :, None] + noise[j] for j in range(functions.shape[1])]
     each = probabilities_by_class(scores, likelihood)
     return jnp.stack([jnp.mean(p, axis=-1) for p in each], axis=1)

@@ -23,7 +23,7 @@ from jax.sharding import Mesh
 from jax.typing import ArrayLike
 from tqdm.auto import tqdm
 
-from bmsvm._validation import check_choice, check_count
+from bmsvm._validation import check_choice, check_sweeps
 from bmsvm.inference.blocks import Block
 from bmsvm.inference.finite import check_finite
 from bmsvm.inference.gibbs import BMSVMGibbs, BMSVMState, sweep
@@ -181,7 +181,7 @@ class Run:
 
         Chains with a store go on in it.
         """
-        check_count("num_samples", num_samples)
+        check_sweeps("num_samples", num_samples)
         began, store = time.perf_counter(), self.store
         with contextlib.nullcontext() if store is None else store.opened():
             state, total = self.state, num_samples
@@ -275,10 +275,10 @@ def run_chains(
     progress_bar
         Whether to show progress.
     """
-    check_count("num_warmup", num_warmup, smallest=0)
-    check_count("num_samples", num_samples)
-    check_count("num_chains", num_chains)
-    check_count("thinning", thinning)
+    check_sweeps("num_warmup", num_warmup, smallest=0)
+    check_sweeps("num_samples", num_samples)
+    check_sweeps("num_chains", num_chains)
+    check_sweeps("thinning", thinning)
     problem = sampler.prepare(X) if y is None else sampler.prepare(X, y)
     theta = tuple(jax.eval_shape(lambda: problem.kernel_values(problem.first_kernel())))
     collect = tuple(dict.fromkeys((*COLLECTED, *theta) if collect is None else collect))

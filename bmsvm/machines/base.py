@@ -15,7 +15,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from bmsvm import kernels
-from bmsvm._validation import check_positive, positive_numbers
+from bmsvm._validation import check_defined, check_positive, positive_numbers
 from bmsvm.estimators.inputs import KernelInputs, check_flag
 from bmsvm.inference.cross_validation import Fold, default_grid, make_folds
 from bmsvm.kernels import STATIONARY, KernelFn
@@ -28,6 +28,10 @@ __all__ = ["CertifiedMachine", "KernelMachine"]
 
 GAMMAS = np.geomspace(1e-3, 10, 9)
 """Values of gamma that are tried unless others are given."""
+
+TUNING_TOL = 1e-3
+"""What ``tol`` is at the least while gamma and the lengthscale are chosen, by counting errors: of
+the order of one part in 100,000 of what is minimised."""
 
 GAMMA_RANGE = (1e-6, 1e6)
 """Values of gamma that solvers can be asked for: beyond them they lose the numbers, or hours."""
@@ -66,8 +70,11 @@ class KernelMachine(KernelInputs, ClassifierMixin, BaseEstimator):
         self.tol = tol
         self.random_state = random_state
 
-    def _machine(self, n_classes: int) -> GramMachine:
-        """Return the machine for so many classes, with the settings of this estimator."""
+    def _machine(self, n_classes: int, tol: float | None = None) -> GramMachine:
+        """Return the machine for so many classes, with the settings of this estimator.
+
+        ``tol`` takes the place of the estimator's own.
+        """
         raise NotImplementedError
 
     # Fitting ---------------------------------------------------------------------------------
@@ -94,7 +101,7 @@ class KernelMachine(KernelInputs, ClassifierMixin, BaseEstimator):
         self.gamma_, self.lengthscale_ = float(gammas[0]), _plain(lengthscales[0])
         if _by_folds(self.gamma) or _by_folds(self.lengthscale):
             self.tuning_ = tune(
-                machine,
+                self._machine(len(self.classes_), max(self.tol, TUNING_TOL)),
                 gram_at,
                 labels,
                 weights,
@@ -232,6 +239,7 @@ class KernelMachine(KernelInputs, ClassifierMixin, BaseEstimator):
             else:
                 gram = kernels.gram(kernel, part, self.support_vectors_)
             values[first : first + BLOCK] = self.intercept_ + gram @ self.coefficients_
+        check_defined(values)
         return values
 
     def decision_function(self, X) -> np.ndarray:
@@ -252,8 +260,10 @@ class CertifiedMachine(KernelMachine):
         """Loss of the machine."""
         raise NotImplementedError
 
-    def _machine(self, n_classes: int) -> GramMachine:
-        return _Certified(self._loss(n_classes), float(self.intercept_precision), self.tol)
+    def _machine(self, n_classes: int, tol: float | None = None) -> GramMachine:
+        return _Certified(
+            self._loss(n_classes), float(self.intercept_precision), self.tol if tol is None else tol
+        )
 
 
 class _Certified:

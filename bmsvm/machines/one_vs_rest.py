@@ -39,8 +39,10 @@ class OneVsRestSVC(KernelMachine):
     (2, 3)
     """
 
-    def _machine(self, n_classes: int) -> GramMachine:
-        return _OneVsRest(n_classes, float(self.intercept_precision), self.tol)
+    def _machine(self, n_classes: int, tol: float | None = None) -> GramMachine:
+        return _OneVsRest(
+            n_classes, float(self.intercept_precision), self.tol if tol is None else tol
+        )
 
     def _warn_unless_exact(self) -> None:
         """Warn of the gap where it was promised; ``SVC``'s is left to its reader."""

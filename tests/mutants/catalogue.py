@@ -27,6 +27,9 @@ CONDITIONALS = "models/conditionals.py"
 HAMILTONIAN = "inference/blocks/hamiltonian.py"
 LENGTHSCALE = "inference/blocks/lengthscale.py"
 SCORES = "inference/blocks/scores.py"
+COLLAPSED = "models/collapsed.py"
+LARGE = "inference/blocks/collapsed.py"
+FEATURES = "features.py"
 
 MUTANTS = (
     Mutant(
@@ -146,14 +149,21 @@ MUTANTS = (
         "models/whitening.py",
         "fresh = jax.random.normal(key_outside, grouped.shape, grouped.dtype)",
         "fresh = jnp.zeros(grouped.shape, grouped.dtype)",
-        "test_invariance.py block_leaves and hamiltonian and independent",
+        "test_conditionals.py white_coordinates",
+    ),
+    Mutant(
+        "whitening: what lies outside a basis of low rank is drawn anew",
+        "models/whitening.py",
+        "outside = grouped - _onto_rows(shift, basis)",
+        "outside = fresh - _onto_rows(shift, basis)",
+        "test_sbc.py ranks_are_uniform and truncated",
     ),
     Mutant(
         "sweep: blocks see the factor of the theta at which chains began",
         "inference/blocks/base.py",
         "        here = problem.at(position.kernel)\n",
         "        here = problem\n",
-        "test_sbc.py ranks_are_uniform and sampled",
+        "test_lengthscale.py sweep_with_theta",
     ),
     Mutant(
         "theta: parameters drawn with the factor before the move",
@@ -224,5 +234,103 @@ MUTANTS = (
         "spread = jnp.sqrt(noise_variance / precision * there.remainder)[:, None]",
         "spread = 0.0 * jnp.sqrt(noise_variance / precision * there.remainder)[:, None]",
         "test_predict.py not nothing",
+    ),
+    Mutant(
+        "low rank: what landmarks leave of a row is told to be nothing",
+        FEATURES,
+        "np.maximum(own - np.sum(part**2, axis=1), 0.0)",
+        "0.0 * own",
+        "test_low_rank.py features_of_all_rows",
+    ),
+    Mutant(
+        "low rank: landmarks with the kernel matrix itself and not its inverse root",
+        FEATURES,
+        "return vectors[:, kept] / np.sqrt(values[kept])",
+        "return vectors[:, kept] * np.sqrt(values[kept])",
+        "test_low_rank.py features_of_all_rows",
+    ),
+    Mutant(
+        "low rank: waves at frequencies of another lengthscale",
+        FEATURES,
+        "return normal / lengthscale",
+        "return normal / lengthscale**2",
+        "test_low_rank.py waves_have",
+    ),
+    Mutant(
+        "low rank: what landmarks leave is not noise of the rows",
+        COLLAPSED,
+        "return logs[0].astype(dtype) + 0.5 * jnp.log1p(left)",
+        "return logs[0].astype(dtype) + 0.0 * jnp.log1p(left)",
+        "test_low_rank.py what_landmarks_leave",
+    ),
+    Mutant(
+        "low rank: what landmarks leave is told to be nothing where models predict",
+        "inference/posterior.py",
+        "return inside, np.sqrt(np.maximum(own - np.sum(inside**2, axis=1), 0.0))",
+        "return inside, 0.0 * np.sqrt(np.maximum(own - np.sum(inside**2, axis=1), 0.0))",
+        "test_low_rank.py predicts_from_landmarks",
+    ),
+    Mutant(
+        "integrated scores: the mean over nodes forgets the level it is relative to",
+        COLLAPSED,
+        "value = level + jnp.log(total / len(nodes))",
+        "value = jnp.log(total / len(nodes))",
+        "test_low_rank.py noise_integrated",
+    ),
+    Mutant(
+        "integrated scores: labels ignored where columns are drawn",
+        COLLAPSED,
+        "merit = log_likelihood(moved.T, problem) + noise",
+        "merit = noise",
+        "test_low_rank.py leave_exact_draws",
+    ),
+    Mutant(
+        "integrated scores: Jacobian of sigma2 missing",
+        COLLAPSED,
+        "        + 2 * logs[0]  # d sigma2\n",
+        "",
+        "test_low_rank.py prior_of_the_coordinates",
+    ),
+    Mutant(
+        "Laplace coordinates: Jacobian missing",
+        "models/reference.py",
+        "return -jnp.sum(jnp.log(root))",
+        "return -0.0 * jnp.sum(jnp.log(root))",
+        "test_low_rank.py leave_exact_draws",
+    ),
+    Mutant(
+        "Laplace coordinates: intercept not scaled back",
+        LARGE,
+        "intercept=reference.intercept_scale * x[:, -1]",
+        "intercept=x[:, -1]",
+        "test_low_rank.py leave_exact_draws",
+    ),
+    Mutant(
+        "large: sign of the kinetic energy in the Metropolis test",
+        LARGE,
+        "0.5 * (_square(momentum) - _square(last))",
+        "0.5 * (_square(last) - _square(momentum))",
+        "test_low_rank.py leave_exact_draws",
+    ),
+    Mutant(
+        "large: everything is accepted",
+        LARGE,
+        "jax.random.uniform(key_accept, (), dtype) < accept_prob",
+        "jax.random.uniform(key_accept, (), dtype) < 2.0",
+        "test_low_rank.py leave_exact_draws",
+    ),
+    Mutant(
+        "leave-one-out: what landmarks leave of a row forgotten",
+        "inference/loo.py",
+        '(1 + left / draw["precision"])',
+        '(1 + 0 * left / draw["precision"])',
+        "test_loo.py low_rank",
+    ),
+    Mutant(
+        "variational: what landmarks leave of a row forgotten",
+        "inference/variational.py",
+        "(1 + remainder / precision)",
+        "(1 + 0 * remainder / precision)",
+        "test_variational.py low_rank_leaves",
     ),
 )
