@@ -14,7 +14,7 @@ import time
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -96,17 +96,29 @@ def _advance(
     blocks: tuple[Block, ...],
     collect: tuple[str, ...],
 ) -> tuple[BMSVMState, dict[str, jax.Array]]:
-    """Make ``count`` draws, ``thinning`` sweeps each; draws past ``count`` are zeros."""
-    shapes = jax.eval_shape(functools.partial(values_of, collect=collect), state)
-    empty = {name: jnp.zeros((PIECE, *like.shape), like.dtype) for name, like in shapes.items()}
+    """Make ``count`` draws, ``thinning`` sweeps each; draws past ``count`` are zeros.
+
+    The problem stays out of the loops: what only passes through a program is not copied.
+    """
+    problem = state.problem
+
+    def values(moving):
+        return values_of(moving._replace(problem=problem), collect)
+
+    def one_sweep(_, moving):
+        return sweep(moving._replace(problem=problem), blocks)._replace(problem=cast(Any, None))
 
     def draw(i, carry):
-        state, kept = carry
-        state = jax.lax.fori_loop(0, thinning, lambda _, s: sweep(s, blocks), state)
-        values = values_of(state, collect)
-        return state, {name: kept[name].at[i].set(values[name]) for name in collect}
+        moving, kept = carry
+        moving = jax.lax.fori_loop(0, thinning, one_sweep, moving)
+        found = values(moving)
+        return moving, {name: kept[name].at[i].set(found[name]) for name in collect}
 
-    return jax.lax.fori_loop(0, count, draw, (state, empty))
+    moving = state._replace(problem=cast(Any, None))
+    shapes = jax.eval_shape(values, moving)
+    empty = {name: jnp.zeros((PIECE, *like.shape), like.dtype) for name, like in shapes.items()}
+    moving, kept = jax.lax.fori_loop(0, count, draw, (moving, empty))
+    return moving._replace(problem=problem), kept
 
 
 @dataclass(frozen=True)

@@ -171,10 +171,10 @@ def _with_slopes(
 
 
 class _Sums(NamedTuple):
-    """Log likelihood of some rows, a scalar, and its derivatives in float64.
+    """Log likelihood of the rows of each of p parts, shape (p,), and its derivatives, float64.
 
-    By weights times ``sqrt(lambda)``, shape (k, r); by the intercept, shape (k,); by
-    (log sigma, log d), shape (2,).
+    By weights times ``sqrt(lambda)``, shape (p, k, r); by the intercept, shape (p, k); by
+    (log sigma, log d), shape (p, 2).
     """
 
     value: jax.Array
@@ -184,59 +184,59 @@ class _Sums(NamedTuple):
 
 
 def _sums_of(
-    weights: jax.Array, intercept: jax.Array, logs: jax.Array, nodes: jax.Array, problem: Problem
+    weights: jax.Array,
+    intercept: jax.Array,
+    logs: jax.Array,
+    nodes: jax.Array,
+    problem: Problem,
+    parts: int,
 ) -> _Sums:
-    """Of all rows of a problem at once."""
+    """Of all rows of a problem, which come part by part."""
     wide = jnp.result_type(float)
     basis = problem.factor.basis
     functions = weights @ basis.T + intercept[:, None]
-    scales, pull = jax.vjp(lambda logs: log_scales(logs, problem), logs)
-    slopes = _with_slopes(functions, scales, nodes, problem)
+    slopes = _with_slopes(functions, log_scales(logs, problem), nodes, problem)
+    by_row = slopes.functions.reshape(len(weights), parts, -1)
+    design = basis.reshape(parts, -1, basis.shape[1])
+    left = _share_left(logs, problem)
+    by_logs = jnp.stack([slopes.log_scale * (1 - left), -0.5 * slopes.log_scale * left])
     return _Sums(
-        jnp.sum(slopes.value, dtype=wide),
-        (slopes.functions @ basis).astype(wide),
-        jnp.sum(slopes.functions, axis=1, dtype=wide),
-        pull(slopes.log_scale)[0],
+        jnp.sum(slopes.value.reshape(parts, -1), axis=1, dtype=wide),
+        jnp.einsum("kpn,pnr->pkr", by_row, design).astype(wide),
+        jnp.sum(by_row, axis=2, dtype=wide).T,
+        jnp.sum(by_logs.reshape(2, parts, -1), axis=2, dtype=wide).T,
     )
 
 
-def _in_parts(function: Callable[[Problem], _Sums], problem: Problem) -> _Sums:
-    """Add up what a function makes of :data:`ROWS` rows at a time.
+def _in_parts(function: Callable[[Problem, int], _Sums], problem: Problem) -> _Sums:
+    """Add up what a function makes of :data:`ROWS` rows at a time, and then over the parts.
 
-    Rows that are spread over devices are first taken apart as they are spread, so that each
-    device walks through its own, and what they send each other are the sums at the end.
+    Rows that are spread over devices are taken apart as they are spread, so that each device walks
+    through its own, and what they send each other are the sums at the end. A piece is a matrix of
+    the rows of all parts, one part after the other, and never an array of matrices, which the
+    compiler would transpose.
     """
     parts = problem.row_parts
     each = problem.n_rows // parts
     count = min(ROWS, each)
     whole, rest = divmod(each, count)
+    rows = jax.tree.map(lambda leaf: leaf.reshape(parts, each, *leaf.shape[1:]), _Rows.of(problem))
 
-    def rows_of(problem, take):
-        cut = jax.tree.map(take, _Rows.of(problem))
-        return function(cut.put_in(problem))
+    def some(start: jax.typing.ArrayLike, size: int) -> _Sums:
+        def cut(leaf):
+            piece = jax.lax.dynamic_slice_in_dim(leaf, start, size, axis=1)
+            return piece.reshape(parts * size, *leaf.shape[2:])
 
-    def walk(rows: _Rows) -> _Sums:
-        mine = rows.put_in(problem)
+        return function(jax.tree.map(cut, rows).put_in(problem), parts)
 
-        def some(i):
-            return rows_of(mine, lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, i * count, count))
-
-        def add(i, total):
-            return jax.tree.map(jnp.add, total, some(i))
-
-        shapes = jax.eval_shape(some, 0)
-        begin = jax.tree.map(lambda like: jnp.zeros(like.shape, like.dtype), shapes)
-        total = jax.lax.fori_loop(0, whole, add, begin)
-        if rest:
-            last = rows_of(mine, lambda leaf: leaf[whole * count :])
-            total = jax.tree.map(jnp.add, total, last)
-        return total
-
-    rows = _Rows.of(problem)
-    if parts == 1:
-        return walk(rows)
-    split = jax.tree.map(lambda leaf: leaf.reshape(parts, each, *leaf.shape[1:]), rows)
-    return jax.tree.map(lambda leaf: jnp.sum(leaf, axis=0), jax.vmap(walk)(split))
+    shapes = jax.eval_shape(lambda: some(0, count))
+    total = jax.tree.map(lambda like: jnp.zeros(like.shape, like.dtype), shapes)
+    total = jax.lax.fori_loop(
+        0, whole, lambda i, total: jax.tree.map(jnp.add, total, some(i * count, count)), total
+    )
+    if rest:
+        total = jax.tree.map(jnp.add, total, some(whole * count, rest))
+    return jax.tree.map(lambda leaf: jnp.sum(leaf, axis=0), total)
 
 
 class _Rows(NamedTuple):
@@ -298,7 +298,9 @@ def _forward(x, logs, intercept_scale, nodes, problem):
     basis, roots = problem.factor.basis, jnp.sqrt(problem.factor.eigenvalues)
     weights = onto_features(x[:, :-1] * roots, basis)
     intercept = (intercept_scale * x[:, -1]).astype(basis.dtype)
-    sums = _in_parts(lambda rows: _sums_of(weights, intercept, logs, nodes, rows), problem)
+    sums = _in_parts(
+        lambda rows, parts: _sums_of(weights, intercept, logs, nodes, rows, parts), problem
+    )
     by_weights = onto_basis(sums.weights, basis) * roots
     by_x = jnp.append(by_weights, intercept_scale * sums.intercept[:, None], axis=1)
     return sums.value, (by_x.astype(x.dtype), sums.logs.astype(logs.dtype))
@@ -330,8 +332,21 @@ def log_scales(logs: jax.Array, problem: Problem) -> jax.Array:
     dtype = problem.factor.basis.dtype
     if problem.remainder is None:
         return jnp.full(problem.n_rows, logs[0].astype(dtype))
-    left = jnp.exp(-logs[1] - 2 * logs[0]).astype(dtype) * problem.remainder.astype(dtype)
-    return logs[0].astype(dtype) + 0.5 * jnp.log1p(left)
+    return logs[0].astype(dtype) + 0.5 * jnp.log1p(_left(logs, problem))
+
+
+def _left(logs: jax.Array, problem: Problem) -> jax.Array:
+    """Variance of what the basis leaves of each row over sigma2, shape (n,), basis' type."""
+    dtype = problem.factor.basis.dtype
+    if problem.remainder is None:
+        return jnp.zeros((), dtype)
+    return jnp.exp(-logs[1] - 2 * logs[0]).astype(dtype) * problem.remainder.astype(dtype)
+
+
+def _share_left(logs: jax.Array, problem: Problem) -> jax.Array:
+    """Part of each row's noise that the basis leaves: minus twice the slope by log d of its log."""
+    left = _left(logs, problem)
+    return left / (1 + left)
 
 
 def variances_of(logs: jax.Array) -> tuple[jax.Array, jax.Array]:
