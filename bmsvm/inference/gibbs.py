@@ -256,19 +256,18 @@ class BMSVMGibbs(MCMCKernel):
             return self._with_reference(X)
         if y is None:
             raise ValueError("y must be given: run(key, X, y), or run(key, problem)")
-        if in_pieces(X) and not isinstance(X, PiecewiseRows):
-            X = cast(Any, PiecewiseRows(X))
+        rows: Any = PiecewiseRows(X) if in_pieces(X) and not isinstance(X, PiecewiseRows) else X
         precision = str(jnp.result_type(float))
-        cached, data = self._prepared, (X, y, row_weights, spare_rows, precision)
+        cached, data = self._prepared, (rows, y, row_weights, spare_rows, precision)
         if cached is None or not all(map(_same, cached[0], data)):
             with _concrete():
                 self._tuned = None
-                settings = self._resolved(X, y, row_weights, spare_rows)
+                settings = self._resolved(rows, y, row_weights, spare_rows)
                 if self._tuned is not None:  # its Gram matrix is that of the lengthscale found
                     problem = self._tuned.problem
                 else:
                     problem = prepare(
-                        X, y, row_weights=row_weights, spare_rows=spare_rows, **settings
+                        rows, y, row_weights=row_weights, spare_rows=spare_rows, **settings
                     )
                 problem = self._with_reference(problem)
             copies = tuple(

@@ -130,7 +130,10 @@ def by_row(basis: Any) -> Any:
 
 def design_of(some: Any, basis: Any) -> jax.Array:
     """Design (b, q) of some rows, as :func:`by_row` has them."""
-    return _raw(*some, basis) if isinstance(basis, ComputedBasis) else some
+    if not isinstance(basis, ComputedBasis):
+        return some
+    rows, present = some
+    return _raw(rows, present, basis)
 
 
 def onto_features(weights: jax.Array, basis: Any) -> jax.Array:
