@@ -49,6 +49,23 @@ def test_features_of_all_rows_are_the_gram_matrix(landmarks):
     np.testing.assert_allclose(here @ there.T, expected, atol=1e-6)
 
 
+@pytest.mark.parametrize("likelihood", ["hinge", "normalized"])
+def test_labels_that_can_be_told_apart_have_a_reference(likelihood):
+    """Functions grow large then, in float32, and the noise of rows far from landmarks with them."""
+    rows = 3 * ROWS.astype(np.float32)
+    problem = prepare(
+        rows, rows[:, 0] > 0, likelihood=likelihood, lengthscale=2.0,
+        features=LowRank(rank=5, dtype="float32"),
+    )  # fmt: skip
+    reference = with_reference(problem).reference
+    assert all(np.all(np.isfinite(part)) for part in jax.tree.leaves(reference))
+    with jax.enable_x64(True):
+        large = jnp.asarray(1000 * RNG.normal(size=(1, 200)), jnp.float32)
+        nodes = jnp.asarray(noise_nodes(16, 1))
+        found = model.fisher_information(large, jnp.asarray([3.5, 0.0]), nodes, problem)
+    assert np.all(np.isfinite(found))
+
+
 def test_pivots_state_their_error_and_stop_at_it():
     kernel = gaussian(0.5)
     numbers, errors = pivoted_cholesky(kernel, ROWS, 200, tolerance=0.05)

@@ -178,8 +178,11 @@ def _curvature(
 
 
 def _eigen(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Eigenvalues, none negative, and vectors whose largest entry is positive."""
     values, vectors = scipy.linalg.eigh((matrix + matrix.T) / 2, overwrite_a=True)
-    return np.maximum(values, 0.0), vectors
+    largest = np.argmax(np.abs(vectors), axis=0)
+    signs = np.sign(vectors[largest, np.arange(len(largest))])
+    return np.maximum(values, 0.0), vectors * signs
 
 
 def _ratio(centre: np.ndarray, curvature: np.ndarray, ratio: float) -> float:

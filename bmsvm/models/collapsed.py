@@ -71,13 +71,16 @@ class _Node(NamedTuple):
 
 
 def _normalized(
-    heights: Sequence[jax.Array], own: Sequence[jax.Array], weights: jax.Array | None
+    heights: Sequence[jax.Array],
+    own: Sequence[jax.Array],
+    weights: jax.Array | None,
+    scale: jax.Array,
+    noises: jax.Array,
 ) -> tuple[jax.Array, Callable[[Sequence[jax.Array]], _Node]]:
     """Eq. (21): level, and the likelihood of scores ``heights + noise``.
 
     Exponentials are relative to the largest of a row without noise, and of at most ``limit``, so
-    that nothing overflows. What two results need is written as a quotient: the compiler keeps
-    those, and would compute products again for each.
+    that nothing overflows.
     """
     limit = 0.9 * float(np.log(jnp.finfo(heights[0].dtype).max))
     offset = margin_offset(len(heights))
@@ -96,9 +99,9 @@ def _normalized(
         if weights is not None:
             share = jnp.exp(weigh(jnp.log(share), weights))
             by_log = weights * share
-        rate = by_log / total
+        # Not by_log / total: the compiler makes one quotient by total^2 of it, which underflows.
         slopes = [
-            jnp.where(value > least, jnp.where(is_own, by_log, 0.0) - rate * value, 0.0)
+            jnp.where(value > least, jnp.where(is_own, by_log, 0.0) - by_log * (value / total), 0.0)
             for is_own, value in zip(own, grown, strict=True)
         ]
         return _Node(share, slopes)
@@ -107,9 +110,13 @@ def _normalized(
 
 
 def _hinge(
-    heights: Sequence[jax.Array], own: Sequence[jax.Array], weights: jax.Array | None
+    heights: Sequence[jax.Array],
+    own: Sequence[jax.Array],
+    weights: jax.Array | None,
+    scale: jax.Array,
+    noises: jax.Array,
 ) -> tuple[jax.Array, Callable[[Sequence[jax.Array]], _Node]]:
-    """Eq. (11), as :func:`_normalized`; its level is the log likelihood without noise."""
+    """Eq. (11), as :func:`_normalized`; its level is the log likelihood where it is largest."""
     offset = margin_offset(len(heights))
 
     def log_likelihood(scores):
@@ -119,7 +126,11 @@ def _hinge(
         ]
         return weigh(-functools.reduce(jnp.add, others), weights)
 
-    level = log_likelihood(heights)
+    def larger(level, noise):
+        moved = [height + scale * e for height, e in zip(heights, noise, strict=True)]
+        return jnp.maximum(level, log_likelihood(moved)), None
+
+    level, _ = jax.lax.scan(larger, jnp.full_like(heights[0], -jnp.inf), noises)
 
     def at(noise):
         scores = [height + e for height, e in zip(heights, noise, strict=True)]
@@ -151,7 +162,8 @@ def _with_slopes(
     scale = jnp.exp(log_scale)
     weights = problem.row_weights
     weights = None if weights is None else weights.astype(dtype)
-    level, at_noise = _AT_NODES[problem.likelihood](heights, own, weights)
+    noises = nodes.astype(dtype) @ to_classes  # (J, c)
+    level, at_noise = _AT_NODES[problem.likelihood](heights, own, weights, scale, noises)
 
     def add(carry, node):
         total, slopes, by_scale = carry
@@ -163,7 +175,7 @@ def _with_slopes(
 
     zero = jnp.zeros_like(level)
     (total, slopes, by_scale), _ = jax.lax.scan(
-        add, (zero, [zero] * problem.n_classes, zero), nodes.astype(dtype) @ to_classes
+        add, (zero, [zero] * problem.n_classes, zero), noises
     )
     total = jnp.maximum(total, jnp.finfo(dtype).tiny)  # of a weight far above one
     value = level + (jnp.log(total) - math.log(len(nodes)))
@@ -421,14 +433,16 @@ def fisher_information(
     ``sum_y p(y) g_y g_y'`` with g_y the slope of ``log p(y | f)`` at (log sigma, log d).
     """
     log_scale = log_scales(logs, problem)
-    information, chances = jnp.zeros(()), jnp.zeros(())
-    for label in range(problem.n_classes):
-        relabelled = replace(problem, labels=jnp.full_like(problem.labels, label), row_weights=None)
-        slopes = _with_slopes(functions, log_scale, nodes, relabelled)
-        chance = jnp.exp(slopes.value)
-        chances = chances + chance
-        information = information + chance * slopes.functions[:, None] * slopes.functions[None]
-    information = information / chances  # the hinge's do not sum to one
+    plain = replace(problem, row_weights=None)
+    labels = [jnp.full_like(problem.labels, label) for label in range(problem.n_classes)]
+    each = [
+        _with_slopes(functions, log_scale, nodes, replace(plain, labels=same)) for same in labels
+    ]
+    chances = jax.nn.softmax(jnp.stack([one.value for one in each]), axis=0)  # of the hinge too
+    information = sum(
+        chance * one.functions[:, None] * one.functions[None]
+        for chance, one in zip(chances, each, strict=True)
+    )
     if problem.row_weights is None:
         return information
     return information * problem.row_weights.astype(information.dtype)

@@ -259,8 +259,8 @@ MUTANTS = (
     Mutant(
         "low rank: what landmarks leave is not noise of the rows",
         COLLAPSED,
-        "return logs[0].astype(dtype) + 0.5 * jnp.log1p(left)",
-        "return logs[0].astype(dtype) + 0.0 * jnp.log1p(left)",
+        "return logs[0].astype(dtype) + 0.5 * jnp.log1p(_left(logs, problem))",
+        "return logs[0].astype(dtype) + 0.0 * jnp.log1p(_left(logs, problem))",
         "test_low_rank.py what_landmarks_leave",
     ),
     Mutant(
