@@ -85,8 +85,8 @@ def stationary(name: str, lengthscale: jax.Array) -> KernelFn:
     return lambda X1, X2: unit(X1 / lengthscale, X2 / lengthscale)
 
 
-def stationary_at(name: str, distances: jax.Array, lengthscale: jax.Array) -> jax.Array:
-    """Named stationary kernel at distances (n1, n2) between rows, with one lengthscale for all.
+def stationary_at(name: str, distances: jax.Array) -> jax.Array:
+    """Named stationary kernel at distances (n1, n2) between rows, over their lengthscale.
 
     A distance is that of a point on a line from its origin.
     """
@@ -95,7 +95,7 @@ def stationary_at(name: str, distances: jax.Array, lengthscale: jax.Array) -> ja
     def at(distance: jax.Array) -> jax.Array:
         return unit(distance.reshape(1, 1), jnp.zeros((1, 1)))[0, 0]
 
-    return jax.vmap(jax.vmap(at))(distances / lengthscale)
+    return jax.vmap(jax.vmap(at))(distances)
 
 
 def gaussian(lengthscale: ArrayLike = 1.0) -> KernelFn:
@@ -179,15 +179,6 @@ STATIONARY: dict[str, Callable[[ArrayLike], KernelFn]] = {
     "matern52": matern52,
 }
 """Kernels with a lengthscale that can be named by a string."""
-
-PROFILES: dict[str, Callable[[jax.Array], jax.Array]] = {
-    "gaussian": lambda squares: jnp.exp(-0.5 * squares),
-    "matern32": lambda squares: (1 + jnp.sqrt(3 * squares)) * jnp.exp(-jnp.sqrt(3 * squares)),
-    "matern52": lambda squares: (
-        (1 + jnp.sqrt(5 * squares) + 5 * squares / 3) * jnp.exp(-jnp.sqrt(5 * squares))
-    ),
-}
-"""The same as functions of squared distances over theta, which matrix products give."""
 
 NAMED: dict[str, Callable[[ArrayLike], KernelFn]] = {
     **STATIONARY,

@@ -13,7 +13,7 @@ from bmsvm import BMSVMClassifier, BMSVMGibbs, LowRank, load, prepare, run_chain
 from bmsvm.inference.laplace import with_reference
 from bmsvm.inference.quasirandom import noise_nodes
 from bmsvm.inference.sharding import make_mesh, place
-from bmsvm.kernels import PROFILES, STATIONARY, gram, linear
+from bmsvm.kernels import linear
 from bmsvm.models import computed_basis as module
 from bmsvm.models.collapsed import log_marginal_likelihood
 from bmsvm.models.computed_basis import ComputedBasis
@@ -39,14 +39,6 @@ def problems(kind="nystrom", kernel="gaussian", dtype="float64"):
         )
         for recompute in (False, True)
     )  # fmt: skip
-
-
-@pytest.mark.parametrize("kernel", STATIONARY)
-def test_profiles_are_the_kernels(kernel):
-    squares = np.sum((X[:, None] - X[None]) ** 2, axis=-1)
-    np.testing.assert_allclose(
-        PROFILES[kernel](squares), gram(STATIONARY[kernel](1.0), X), rtol=1e-10
-    )
 
 
 @pytest.mark.parametrize(

@@ -145,7 +145,7 @@ def _stationary_gram(name: str, rows: np.ndarray) -> Callable[[Any], jax.Array]:
 
     def gram(theta):
         if jnp.ndim(theta) == 0:
-            return kernels.stationary_at(name, jnp.asarray(distances), theta)
+            return kernels.stationary_at(name, jnp.asarray(distances) / theta)
         return kernels.stationary(name, theta)(jnp.asarray(rows), jnp.asarray(rows))
 
     return gram

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from bmsvm.features import FeatureMap
-from bmsvm.kernels import PROFILES
+from bmsvm.kernels import stationary_at
 from bmsvm.rows import Rows, pieces_of
 
 __all__ = [
@@ -90,7 +90,7 @@ def _raw(rows: jax.Array, present: jax.Array, basis: ComputedBasis) -> jax.Array
     else:
         own, theirs = (jnp.sum(each**2, axis=1) for each in (rows, basis.points))
         squares = jnp.maximum(own[:, None] + theirs - 2 * across, 0.0)
-        values = PROFILES[basis.kernel](squares)
+        values = stationary_at(basis.kernel, jnp.sqrt(squares))
     return values * present[:, None]
 
 

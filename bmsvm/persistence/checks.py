@@ -13,7 +13,7 @@ from bmsvm.inference.cross_validation import CrossValidation
 from bmsvm.inference.evidence import EvidenceMaximum
 from bmsvm.inference.gibbs import BMSVMGibbs, BMSVMState
 from bmsvm.inference.run import PREDICTIVE, Run, values_of
-from bmsvm.kernels import NAMED, PROFILES, Factor
+from bmsvm.kernels import NAMED, STATIONARY, Factor
 from bmsvm.models.computed_basis import ComputedBasis
 from bmsvm.models.couplings import COUPLINGS
 from bmsvm.models.hyperparameters import Hyperparameters
@@ -131,7 +131,7 @@ def _check_factors(factor: Any, masked: Any, problem: Problem, lead: tuple[int, 
 def _check_computed(basis: ComputedBasis, problem: Problem) -> None:
     n, low = problem.labels.shape[0], problem.features
     _require(low is not None and basis.kind == low.kind, "the basis")
-    _require(basis.kernel in PROFILES and basis.precision in ("float32", "float64"), "the basis")
+    _require(basis.kernel in STATIONARY and basis.precision in ("float32", "float64"), "the basis")
     points, rotation = cast(FeatureMap, low).points, cast(FeatureMap, low).rotation
     shapes = {"rows": (n, points.shape[1]), "present": (n,)}
     shapes.update(points=points.shape, rotation=rotation.shape)
