@@ -7,6 +7,7 @@ import pytest
 from numpyro.infer import MCMC
 
 from bmsvm import BMSVMGibbs, prepare, run_chains
+from bmsvm.inference import programs
 from bmsvm.inference import run as runner
 from bmsvm.models import coefficients
 
@@ -65,6 +66,16 @@ def test_a_second_fit_of_the_same_shape_does_not_compile():
     compiled = runner._advance._cache_size()
     run(111, seed=1, y=np.roll(Y, 1), sampler=BMSVMGibbs(lengthscale=0.7), num_warmup=7, thinning=2)
     assert runner._advance._cache_size() == compiled
+
+
+def test_programs_of_many_shapes_are_forgotten(monkeypatch):
+    cleared = []
+    monkeypatch.setattr(programs, "SHAPES", 2)
+    monkeypatch.setattr(programs, "_seen", set())
+    monkeypatch.setattr(jax, "clear_caches", lambda: cleared.append(True))
+    for n, clearings in ((14, 0), (13, 0), (14, 0), (12, 1), (13, 1), (12, 1), (14, 2)):
+        programs.forget_old_programs(prepare(X[:n], Y[:n], lengthscale=2.0))
+        assert len(cleared) == clearings
 
 
 def test_only_what_is_asked_for_is_kept():
