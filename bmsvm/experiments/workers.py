@@ -6,10 +6,12 @@ waits looks at now and then; where there is no common disk only finished pieces 
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -50,10 +52,24 @@ def _settle_in() -> None:
         os.environ["XLA_FLAGS"] = f"{flags} {XLA_FLAG}".strip()
 
 
+@functools.cache
+def _end_with(parent: int) -> None:
+    """End this process, a child of the one that waits, when that is gone: killed, perhaps."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(SECONDS)
+        os._exit(1)
+
+    if os.getppid() == parent:
+        threading.Thread(target=watch, daemon=True).start()
+
+
 def _run(work: Work, piece: Piece, parent: int, telling: Path) -> tuple[Piece, dict[str, Any]]:
     """Run one piece, here or far away."""
     if os.getpid() != parent:
         _settle_in()
+        _end_with(parent)
     done = told = 0.0
     path = telling / piece.name
 
