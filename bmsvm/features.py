@@ -53,6 +53,9 @@ CANDIDATES = 5000
 NEAR_ZERO = 1e-10
 """Eigenvalues below this part of the largest are dropped: what they add is in the remainder."""
 
+ALIGNMENT = 64
+"""Bytes at a multiple of which an array of JAX begins."""
+
 
 @dataclass(frozen=True)
 class LowRank:
@@ -350,6 +353,14 @@ def features_on(
     ]
 
 
+def _aligned_zeros(shape: tuple[int, int], dtype: np.dtype) -> np.ndarray:
+    """Zeros in memory that JAX can take over as it is, and need not copy."""
+    size = shape[0] * shape[1] * dtype.itemsize
+    memory = np.zeros(size + ALIGNMENT, np.uint8)
+    start = -memory.ctypes.data % ALIGNMENT
+    return memory[start : start + size].view(dtype).reshape(shape)
+
+
 def low_rank_factor(
     features: FeatureMap,
     rows: Rows | Iterable[np.ndarray],
@@ -388,7 +399,7 @@ def low_rank_factor(
     sliced = hasattr(rows, "shape")
     batches = pieces_of(cast(Rows, rows)) if sliced else cast(Iterable[np.ndarray], rows)
     total = cast(Rows, rows).shape[0] if n_rows is None else n_rows
-    basis = np.zeros((total if keep else 0, features.rotation.shape[1]), dtype)
+    basis = _aligned_zeros((total if keep else 0, features.rotation.shape[1]), np.dtype(dtype))
     norms, left = np.zeros(basis.shape[1]), np.zeros(total, dtype)
     start = 0
     for batch in batches:

@@ -3,6 +3,7 @@
 import functools
 import warnings
 from dataclasses import replace
+from types import SimpleNamespace
 
 import arviz
 import jax
@@ -14,7 +15,7 @@ import pytest
 
 from bmsvm import BMSVMClassifier, BMSVMGibbs, LowRank, load, prepare, run_chains
 from bmsvm.features import build_features, landmarks_of, low_rank_factor, pivoted_cholesky
-from bmsvm.inference import laplace
+from bmsvm.inference import gibbs, laplace, select
 from bmsvm.inference.blocks import Phase, collapsed
 from bmsvm.inference.laplace import with_reference
 from bmsvm.inference.quasirandom import noise_nodes
@@ -286,13 +287,13 @@ def data(n):
 
 
 @functools.cache
-def posterior(preset, dtype="float64"):
+def posterior(preset, dtype="float64", num_nodes=256):
     """Posterior means and their standard errors of logs and functions under one preset."""
     X, y = data(150)
     how = LowRank("fourier", rank=12, dtype=dtype)
     problem = prepare(X, y, likelihood="normalized", hyperparameters=oracle.LIVELY, features=how)
     if preset == "large":  # so many points that their error is far below Monte Carlo's
-        problem = with_reference(problem, num_nodes=256)
+        problem = with_reference(problem, num_nodes=num_nodes)
     sampler = BMSVMGibbs(likelihood="normalized", preset=preset)
     sites = ("noise_variance", "precision", "weights")
     run = run_chains(
@@ -314,13 +315,59 @@ def posterior(preset, dtype="float64"):
 
 
 @pytest.mark.parametrize(
-    ("one", "other"), [(("large",), ("default",)), (("large", "float32"), ("large",))]
+    ("one", "other"),
+    [(("large",), ("default",)), (("large", "float32", 16), ("large", "float64", 16))],
 )
 def test_large_samples_the_posterior_of_the_default(one, other):
     """Means agree within Monte Carlo error, in float32 as in float64. False alarm: 1e-4."""
     (mean, error), (other_mean, other_error) = posterior(*one), posterior(*other)
     z = np.abs(mean - other_mean) / np.hypot(error, other_error)
     assert oracle.largest(z) < oracle.threshold(1e-4, z.size)
+
+
+@pytest.mark.parametrize("largest", [laplace.LARGEST, 0], ids=["own rotation", "shared"])
+def test_the_reference_is_where_the_posterior_is(largest, monkeypatch):
+    """Chains find log sigma and log d where it was made, and its coordinates near white noise."""
+    monkeypatch.setattr(laplace, "LARGEST", largest)
+    X, y = data(1000)
+    problem = with_reference(
+        prepare(X, y, likelihood="normalized", features=LowRank("fourier", rank=12))
+    )
+    reference = problem.reference
+    assert reference.rotation.shape == ((26, 26) if largest else (13, 13))
+    sampler = BMSVMGibbs(likelihood="normalized", preset="large")
+    sites = ("noise_variance", "precision", "weights", "accept_prob", "step_size")
+    run = run_chains(
+        sampler, jax.random.key(0), problem, num_warmup=100, num_samples=200, collect=sites,
+        progress_bar=False,
+    )  # fmt: skip
+    log_scale = 0.5 * np.log(run.samples["noise_variance"])
+    logs = np.stack([log_scale, np.log(run.samples["precision"]) - 2 * log_scale], axis=-1)
+    off = (logs.mean((0, 1)) - np.asarray(reference.logs)) / logs.std((0, 1))
+    assert np.abs(off).max() < 1
+    assert run.samples["step_size"].mean() > 0.3
+
+
+def test_the_lengthscale_is_found_on_some_of_the_rows(monkeypatch):
+    X, y = data(400)
+    weights, given = X[:, 0] + 10, []
+
+    def search(method, X, y, *, row_weights, **settings):
+        given.append((X, y, row_weights))
+        return SimpleNamespace(lengthscale=1.25)
+
+    monkeypatch.setattr(select, "select_lengthscale", search)
+    monkeypatch.setattr(gibbs, "SELECTION_ROWS", 60)
+    sampler = BMSVMGibbs(
+        likelihood="normalized", lengthscale="marginal-likelihood", features=LowRank(rank=5)
+    )
+    sampler.prepare(X, y, row_weights=weights)
+    ((rows, labels, own),) = given
+    assert rows.shape == (60, 2)
+    np.testing.assert_array_equal(own, rows[:, 0] + 10)
+    assert {tuple(row) for row in rows} <= {tuple(row) for row in X}
+    np.testing.assert_allclose(np.bincount(labels) / 60, np.bincount(y) / 400, atol=0.02)
+    assert sampler.lengthscale_selection.lengthscale == 1.25
 
 
 @functools.cache

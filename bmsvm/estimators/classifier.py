@@ -28,6 +28,7 @@ from bmsvm.inference.gibbs import BMSVMGibbs
 from bmsvm.inference.loo import leave_one_out, obstacle
 from bmsvm.inference.posterior import POINTS, Posterior, posterior_of
 from bmsvm.inference.posterior_predictive import predictive_draws
+from bmsvm.inference.programs import forget_old_programs
 from bmsvm.inference.run import WATCHED, Run, run_chains
 from bmsvm.kernels import STATIONARY, KernelFn
 from bmsvm.models.hyperparameters import UNIT_NOISE, Hyperparameters
@@ -48,6 +49,9 @@ WARMUP = 300
 
 WARMUP_IF_TUNED = 50
 """As above, after a search for the lengthscale that has tuned the chains."""
+
+THINNING_IF_LARGE = 4
+"""Sweeps of the preset ``"large"`` for each draw, since it makes a few steps in each."""
 
 FEATURES = ("auto", "exact", "nystrom", "fourier")
 EXACT_ROWS = 2000
@@ -129,7 +133,8 @@ class BMSVMClassifier(
     num_chains, num_warmup, num_samples, thinning
         Number of chains, sweeps in which the sampler tunes itself, draws of each chain, and
         sweeps for each draw. ``num_warmup=None`` is 300, and 50 with
-        ``lengthscale="marginal-likelihood"``, whose search has tuned the chains.
+        ``lengthscale="marginal-likelihood"``, whose search has tuned the chains; ``thinning=None``
+        is 1, and 4 under the preset ``"large"``, whose sweeps are short.
     standardize
         Whether features are brought to mean 0 and variance 1 first; constant ones to 0.
     class_weight
@@ -223,7 +228,7 @@ class BMSVMClassifier(
         num_chains: int = 4,
         num_warmup: int | None = None,
         num_samples: int = 200,
-        thinning: int = 1,
+        thinning: int | None = None,
         standardize: bool = True,
         class_weight: dict | Literal["balanced"] | None = None,
         decision: str = "probability",
@@ -302,6 +307,7 @@ class BMSVMClassifier(
         self.seed_ = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         self.kernel_ = self.kernel
         self.training_rows_ = self._as_the_kernel_sees(X)
+        forget_old_programs(self.training_rows_)
         low = self._low_rank(len(labels))
         self.features_ = "exact" if low is None else low.kind
         sampler = BMSVMGibbs(
@@ -349,7 +355,7 @@ class BMSVMClassifier(
                     num_warmup=self._num_warmup(tuned is not None),
                     num_samples=self.num_samples,
                     num_chains=self.num_chains,
-                    thinning=self.thinning,
+                    thinning=self._thinning(problem),
                     collect=_collected(problem),
                     init_params=start,
                     tuned=tuned,
@@ -381,8 +387,10 @@ class BMSVMClassifier(
 
     def _check_settings(self) -> None:
         """Check what is not checked when the data are prepared."""
-        for name in ("num_chains", "num_samples", "thinning"):
+        for name in ("num_chains", "num_samples"):
             check_sweeps(name, getattr(self, name))
+        if self.thinning is not None:
+            check_sweeps("thinning", self.thinning)
         if self.num_warmup is not None:
             check_sweeps("num_warmup", self.num_warmup, smallest=0)
         check_choice("inference", self.inference, INFERENCES)
@@ -473,6 +481,11 @@ class BMSVMClassifier(
         if self.num_warmup is not None:
             return self.num_warmup
         return WARMUP_IF_TUNED if tuned else WARMUP
+
+    def _thinning(self, problem: Problem) -> int:
+        if self.thinning is not None:
+            return self.thinning
+        return 1 if problem.reference is None else THINNING_IF_LARGE
 
     def _adopt(self, run: Run, asked: int) -> None:
         """Take over finished chains, and look whether they have converged."""

@@ -405,6 +405,7 @@ def maximize_evidence(
     def advance(state: BMSVMState, count: int) -> tuple[BMSVMState, dict[str, jax.Array]]:
         numbers = jnp.asarray(count), jnp.asarray(1)
         ahead, drawn = run._advance(state, *numbers, blocks=sampler.blocks, collect=run.WATCHED)
+        ahead = ahead._replace(problem=state.problem)
         check_finite(state, ahead, sampler.blocks, count)
         return ahead, drawn
 

@@ -1,17 +1,21 @@
-"""Laplace's approximation at large n: what the sampler of weights takes its coordinates from.
+"""A normal approximation at large n: what the sampler of weights takes its coordinates from.
 
-The mode of weights and intercept at a given sigma and ``d = tau/sigma2``, by L-BFGS; d by the
-fixed point of the evidence, whose trace is that of the approximate posterior covariance; and the
-Fisher information there, ``A = Phi' I Phi``, diagonalised once. All in passes over the basis, of
-some of the rows where they are many; a few passes over all of them then put mode, sigma and d
-right. Rows that several processes share are gathered for the first part, so that the reference is
-that of one process.
+It begins as Laplace's: the mode of weights and intercept at a given sigma and ``d = tau/sigma2``,
+by L-BFGS; d by the fixed point of the evidence, whose trace is that of the approximate posterior
+covariance; and the Fisher information there, ``A = Phi' I Phi``, diagonalised. At the mode rows
+look surer than they are on average, though, which puts sigma and d many standard deviations off. It
+goes on as a variational approximation does: the mean is where the log density, averaged over a few
+draws around it, is largest, the Fisher information is averaged likewise, and sigma and d are those
+of the largest average, in turn until sigma and d stay.
+
+All in passes over the basis, of some of the rows where they are many; a few passes over all of them
+then put mean, sigma and d right. Rows that several processes share are gathered for the first part,
+so that the reference is that of one process.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -46,7 +50,7 @@ LARGEST = 3072
 ROUNDS = 4
 """Rounds of mode and d before the Fisher information is computed."""
 
-STEPS = (15, 40)
+STEPS = (15, 20)
 """Most steps of L-BFGS in each round, and in the last."""
 
 REFERENCE_ROWS = 200_000
@@ -55,8 +59,17 @@ REFERENCE_ROWS = 200_000
 PART = 4096
 """Rows of which it is summed at a time."""
 
-AVERAGED = 4
-"""Places over which the Fisher information is averaged in the end."""
+AVERAGED = 2
+"""Places, and as many opposite, over which density and Fisher information are averaged."""
+
+PASSES = 6
+"""Most times that mean, Fisher information, sigma and d are found in turn, averaged so."""
+
+FURTHER = 1.7
+"""Times the way to better sigma and d that is gone: they follow each other about half way."""
+
+SETTLED = 0.3
+"""Standard deviations of a change of log sigma and log d that needs no other pass."""
 
 MOST_SPREAD = 0.5
 """Largest first guess of a standard deviation of log sigma or log d."""
@@ -64,34 +77,46 @@ MOST_SPREAD = 0.5
 SMALLEST_RATIO, LARGEST_RATIO = 1e-6, 1e6
 
 
+def _mean_log_likelihood(x, around, logs, scale, nodes, problem):
+    """Log likelihood of x (k, r + 1) plus each of ``around`` (s, k, r + 1), the mean over them."""
+    each = jax.vmap(lambda by: log_marginal_likelihood(x + by, logs, scale, nodes, problem))
+    return jnp.mean(each(around))
+
+
 @jax.jit
 def _value_and_slope(
-    x: jax.Array, logs: jax.Array, scale: jax.Array, nodes: jax.Array, problem: Problem
+    x: jax.Array,
+    around: jax.Array,
+    logs: jax.Array,
+    scale: jax.Array,
+    nodes: jax.Array,
+    problem: Problem,
 ) -> tuple[jax.Array, jax.Array]:
-    """Log likelihood plus log prior of x (k, r + 1) at (log sigma, log d), and its gradient."""
+    """Mean log likelihood plus log prior of x at (log sigma, log d), and its gradient."""
 
     def value(x):
         # The intercept has about the precision d too, by its scale.
         prior = -0.5 * jnp.exp(logs[1]) * jnp.sum(x**2)
-        return log_marginal_likelihood(x, logs, scale, nodes, problem) + prior
+        return _mean_log_likelihood(x, around, logs, scale, nodes, problem) + prior
 
     return jax.value_and_grad(value)(x)
 
 
 @jax.jit
-def _slope_by_log_scale(x, logs, scale, nodes, problem):
+def _slope_by_log_scale(x, around, logs, scale, nodes, problem):
     """Return the derivative of the gradient of the log likelihood by log sigma, (k, r + 1)."""
     step = 1e-2
 
     def slope(by):
         moved = logs + jnp.asarray([by, 0.0])
-        return jax.grad(log_marginal_likelihood)(x, moved, scale, nodes, problem)
+        return jax.grad(_mean_log_likelihood)(x, around, moved, scale, nodes, problem)
 
     return (slope(step) - slope(-step)) / (2 * step)
 
 
 def _mode(
     x: np.ndarray,
+    around: np.ndarray,
     logs: np.ndarray,
     scale: float,
     nodes: jax.Array,
@@ -100,7 +125,7 @@ def _mode(
     rotation: np.ndarray,
     steps: int,
 ) -> np.ndarray:
-    """Climb to the mode of x (k, r + 1), in coordinates of about unit curvature."""
+    """Climb to the x (k, r + 1) of the largest mean, in coordinates of about unit curvature."""
     root = np.sqrt(information)
     turned = np.asarray(rotation)
 
@@ -108,7 +133,7 @@ def _mode(
         return np.asarray(rotate(flat.reshape(x.shape) / root, turned))
 
     def loss(flat):
-        value, slope = _value_and_slope(outward(flat), logs, scale, nodes, problem)
+        value, slope = _value_and_slope(outward(flat), around, logs, scale, nodes, problem)
         inward = np.asarray(unrotate(np.asarray(slope), turned)) / root
         return -float(value), -inward.ravel().astype(np.float64)
 
@@ -147,14 +172,14 @@ _fisher = jax.jit(fisher_information)
 
 
 def _curvature(
-    places: Sequence[np.ndarray],
+    places: np.ndarray,
     logs: np.ndarray,
     scale: float,
     nodes: jax.Array,
     problem: Problem,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Rotation and eigenvalues (k, r + 1) of the Fisher information, the mean over some x."""
-    k, wide = places[0].shape
+    """Rotation and eigenvalues (k, r + 1) of the Fisher information, the mean over places."""
+    _, k, wide = places.shape
     basis, eigenvalues = problem.factor
     information = jnp.zeros(())
     for x in places:
@@ -241,17 +266,25 @@ def _from_some(nodes: jax.Array, problem: Problem) -> tuple[Reference, np.ndarra
     scale = _intercept_scale(logs, problem)
     x, logs = _rough_mode(logs, scale, nodes, problem)
     x, scale = _rescaled(x, scale, logs, problem)
-    reference = _reference_at(x, [x], logs, scale, nodes, problem)
-    logs, _ = _best_logs(replace(problem, reference=reference))
-    # At the mode rows look surer than they are on average, and their labels more telling.
-    random = np.random.default_rng(0)
-    noise = [np.zeros(x.shape), *random.standard_normal((AVERAGED, *x.shape))]
-    places = [np.asarray(from_coordinates(xi, jnp.asarray(logs), reference)) for xi in noise]
-    places = [_rescaled(each, scale, logs, problem)[0] for each in places]
-    scale = _intercept_scale(logs, problem)
-    reference = _reference_at(places[0], places[1:], logs, scale, nodes, problem)
-    _, scales = _best_logs(replace(problem, reference=reference))
+    alone, spread = np.zeros((1, *x.shape)), _both_ways(x.shape)
+    reference = _reference_at(x[None], alone, logs, scale, nodes, problem)
+    for number in range(PASSES):
+        better, scales = _best_logs(spread, replace(problem, reference=reference))
+        way = better - logs
+        logs = logs + (FURTHER if number else 1.0) * way
+        at_logs = functools.partial(from_coordinates, logs=jnp.asarray(logs), reference=reference)
+        places = np.asarray(jax.vmap(at_logs)(jnp.asarray(spread)))
+        places, scale = _rescaled(places, scale, logs, problem)
+        reference = _reference_at(places, spread, logs, scale, nodes, problem)
+        if np.all(np.abs(way) < SETTLED * scales):
+            break
     return reference, scales
+
+
+def _both_ways(shape: tuple[int, ...]) -> np.ndarray:
+    """Draw standard normals and add their negatives, shape (2 AVERAGED, *shape)."""
+    drawn = np.random.default_rng(0).standard_normal((AVERAGED, *shape))
+    return np.concatenate([drawn, -drawn])
 
 
 def _refined(reference: Reference, times: float, problem: Problem) -> tuple[Reference, np.ndarray]:
@@ -262,12 +295,11 @@ def _refined(reference: Reference, times: float, problem: Problem) -> tuple[Refe
     rotation, curvature = np.asarray(reference.rotation), times * np.asarray(reference.curvature)
     scale, nodes = float(reference.intercept_scale), reference.nodes
     x, logs = np.asarray(rotate(reference.mode, rotation)), np.asarray(reference.logs)
-    reference = _around(x, rotation, curvature, logs, scale, nodes, problem)
-    logs, _ = _best_logs(replace(problem, reference=reference))
+    spread = _both_ways(x.shape)
+    reference = _around(x, spread, rotation, curvature, logs, scale, nodes, problem)
+    logs, scales = _best_logs(spread, replace(problem, reference=reference))
     x = np.asarray(from_coordinates(jnp.zeros(x.shape), jnp.asarray(logs), reference))
-    reference = _around(x, rotation, curvature, logs, scale, nodes, problem)
-    _, scales = _best_logs(replace(problem, reference=reference))
-    return reference, scales
+    return _around(x, spread, rotation, curvature, logs, scale, nodes, problem), scales
 
 
 def _with_references(problem: Problem, num_nodes: int | None) -> Problem:
@@ -295,9 +327,9 @@ def _intercept_scale(logs: np.ndarray, problem: Problem) -> float:
 def _rescaled(
     x: np.ndarray, scale: float, logs: np.ndarray, problem: Problem
 ) -> tuple[np.ndarray, float]:
-    """Give x (k, r + 1) the scale of the intercept that suits (log sigma, log d)."""
+    """Give x (..., k, r + 1) the scale of the intercept that suits (log sigma, log d)."""
     better = _intercept_scale(logs, problem)
-    return np.append(x[:, :-1], x[:, -1:] * scale / better, axis=1), better
+    return np.append(x[..., :-1], x[..., -1:] * scale / better, axis=-1), better
 
 
 def _rough_mode(
@@ -307,11 +339,12 @@ def _rough_mode(
     eigenvalues = np.asarray(problem.factor.eigenvalues, np.float64)
     squares = np.append(eigenvalues, scale**2 * problem.n_rows)
     x = np.zeros((problem.n_columns, len(squares)))
-    identity, level, logs = np.eye(len(squares)), 0.1, logs.copy()
+    alone, identity = np.zeros((1, *x.shape)), np.eye(len(squares))
+    level, logs = 0.1, logs.copy()
     for _ in range(ROUNDS):
         ratio = np.exp(logs[1])
         guess = np.broadcast_to(level * squares, x.shape)
-        x = _mode(x, logs, scale, nodes, problem, guess + ratio, identity, STEPS[0])
+        x = _mode(x, alone, logs, scale, nodes, problem, guess + ratio, identity, STEPS[0])
         functions = functions_of(jnp.asarray(x), problem, scale)
         information = _fisher(functions, jnp.asarray(logs), nodes, problem)
         level = float(jnp.mean(jnp.einsum("jjn->n", information)) / len(information))
@@ -321,20 +354,22 @@ def _rough_mode(
 
 
 def _reference_at(
-    x: np.ndarray,
-    places: Sequence[np.ndarray],
+    places: np.ndarray,
+    spread: np.ndarray,
     logs: np.ndarray,
     scale: float,
     nodes: jax.Array,
     problem: Problem,
 ) -> Reference:
-    """Make the reference at (log sigma, log d), of the curvature at some places, mode near x."""
+    """Make the reference at (log sigma, log d), of the curvature at places (s, k, r + 1)."""
     rotation, curvature = _curvature(places, logs, scale, nodes, problem)
-    return _around(x, rotation, curvature, logs, scale, nodes, problem)
+    x = places.mean(axis=0)
+    return _around(x, spread, rotation, curvature, logs, scale, nodes, problem)
 
 
 def _around(
     x: np.ndarray,
+    spread: np.ndarray,
     rotation: np.ndarray,
     curvature: np.ndarray,
     logs: np.ndarray,
@@ -342,10 +377,11 @@ def _around(
     nodes: jax.Array,
     problem: Problem,
 ) -> Reference:
-    """Make the reference of a curvature, around the mode near x (k, r + 1)."""
+    """Make the reference of a curvature, its mean near x (k, r + 1)."""
     information = curvature + np.exp(logs[1])
-    x = _mode(x, logs, scale, nodes, problem, information, rotation, STEPS[1])
-    moved = np.asarray(_slope_by_log_scale(x, jnp.asarray(logs), scale, nodes, problem))
+    around = np.asarray(jax.vmap(rotate, (0, None))(spread / np.sqrt(information), rotation))
+    x = _mode(x, around, logs, scale, nodes, problem, information, rotation, STEPS[1])
+    moved = np.asarray(_slope_by_log_scale(x, around, jnp.asarray(logs), scale, nodes, problem))
     mode = np.asarray(unrotate(x, rotation))
     slope = np.asarray(unrotate(moved, rotation)) / information
     growth = np.sum(curvature * mode * slope) / max(np.sum(curvature * mode**2), 1e-300)
@@ -364,27 +400,29 @@ def _around(
 
 
 @jax.jit
-def _slope_of_logs(logs: jax.Array, problem: Problem) -> tuple[jax.Array, jax.Array]:
-    """Log density of (log sigma, log d), x integrated out by the reference; and its gradient."""
+def _slope_of_logs(
+    logs: jax.Array, spread: jax.Array, problem: Problem
+) -> tuple[jax.Array, jax.Array]:
+    """Mean log density at (log sigma, log d) over coordinates xi (s, k, r + 1); its gradient."""
 
     def value(logs):
-        reference = cast(Reference, problem.reference)
-        return log_density(Coordinates(jnp.zeros_like(reference.mode), logs), problem)
+        each = jax.vmap(lambda xi: log_density(Coordinates(xi, logs), problem))
+        return jnp.mean(each(spread))
 
     return jax.value_and_grad(value)(logs)
 
 
-def _best_logs(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
-    """Mode of (log sigma, log d), x integrated out by the reference, and standard deviations."""
+def _best_logs(spread: np.ndarray, problem: Problem) -> tuple[np.ndarray, np.ndarray]:
+    """Find (log sigma, log d) of the largest mean log density, and standard deviations."""
 
     def loss(logs):
-        value, slope = _slope_of_logs(jnp.asarray(logs), problem)
+        value, slope = _slope_of_logs(jnp.asarray(logs), jnp.asarray(spread), problem)
         return -float(value), -np.asarray(slope, np.float64)
 
     start = np.asarray(cast(Reference, problem.reference).logs)
     around = [(each - 1.5, each + 1.5) for each in start]
     found = scipy.optimize.minimize(
-        loss, start, jac=True, method="L-BFGS-B", bounds=around, options={"maxiter": 20}
+        loss, start, jac=True, method="L-BFGS-B", bounds=around, options={"maxiter": 8}
     ).x
     step = 0.02
     rows = [(loss(found + step * e)[1] - loss(found - step * e)[1]) / (2 * step) for e in np.eye(2)]

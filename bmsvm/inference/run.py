@@ -27,6 +27,7 @@ from bmsvm._validation import check_choice, check_sweeps
 from bmsvm.inference.blocks import Block
 from bmsvm.inference.finite import check_finite
 from bmsvm.inference.gibbs import BMSVMGibbs, BMSVMState, sweep
+from bmsvm.inference.programs import forget_old_programs
 from bmsvm.inference.sharding import place, to_host
 from bmsvm.models.problem import Problem
 from bmsvm.storage.store import PIECE, ChainStore, digest_of_arrays
@@ -98,7 +99,7 @@ def _advance(
 ) -> tuple[BMSVMState, dict[str, jax.Array]]:
     """Make ``count`` draws, ``thinning`` sweeps each; draws past ``count`` are zeros.
 
-    The problem stays out of the loops: what only passes through a program is not copied.
+    The problem stays out of the loops and of what is returned, or it would be copied.
     """
     problem = state.problem
 
@@ -118,7 +119,7 @@ def _advance(
     shapes = jax.eval_shape(values, moving)
     empty = {name: jnp.zeros((PIECE, *like.shape), like.dtype) for name, like in shapes.items()}
     moving, kept = jax.lax.fori_loop(0, count, draw, (moving, empty))
-    return moving._replace(problem=problem), kept
+    return moving, kept
 
 
 @dataclass(frozen=True)
@@ -280,6 +281,7 @@ def run_chains(
     check_sweeps("num_chains", num_chains)
     check_sweeps("thinning", thinning)
     problem = sampler.prepare(X) if y is None else sampler.prepare(X, y)
+    forget_old_programs(problem)
     theta = tuple(jax.eval_shape(lambda: problem.kernel_values(problem.first_kernel())))
     collect = tuple(dict.fromkeys((*COLLECTED, *theta) if collect is None else collect))
     if not collect:
@@ -403,6 +405,7 @@ def _draw(
             while finished < total:
                 count = min(PIECE, total - finished)
                 ahead, drawn = program(state, jnp.asarray(count), jnp.asarray(thinning))
+                ahead = ahead._replace(problem=state.problem)
                 if mesh is not None:  # the compiler may have left something elsewhere
                     ahead = place(ahead, mesh)
                 jax.block_until_ready(ahead.i)

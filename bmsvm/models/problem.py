@@ -528,12 +528,15 @@ def _low_rank(
     """Features of rows, the factor and remainder they make, zeros following up to ``n_rows``."""
     made = build_features(rows, kernel, how, lengthscale)
     dtype = _dtype_of(how)
-    if not how.recompute:
-        return made, *_factor_of(made, rows, kernel, lengthscale, n_rows, dtype)
-    factor, left = _factor_of(made, rows, kernel, lengthscale, n_rows, dtype, keep=False)
-    values = np.asarray(factor.eigenvalues)
-    basis = computed_basis(made, rows, kernel, lengthscale, values, n_rows, dtype)
-    return made, factor._replace(basis=cast(jax.Array, basis)), left
+    keep = not how.recompute
+    factor, left = _factor_of(made, rows, kernel, lengthscale, n_rows, dtype, keep=keep)
+    basis: Any
+    if keep:  # nobody else has this array, which may be as large as memory allows: no copy of it
+        basis = jax.device_put(factor.basis, may_alias=True)
+    else:
+        values = np.asarray(factor.eigenvalues)
+        basis = computed_basis(made, rows, kernel, lengthscale, values, n_rows, dtype)
+    return made, factor._replace(basis=basis), left
 
 
 def _factor_of(

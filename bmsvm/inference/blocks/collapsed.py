@@ -68,6 +68,7 @@ class Memory(NamedTuple):
 _init_moments, _update_moments, _final_moments = welford_covariance(diagonal=True)
 
 
+@jax.jit  # a chain begins outside of any program, where the rows would be copied
 def _evaluate(at: Coordinates, problem: Problem) -> Point:
     value, slope = jax.value_and_grad(log_density)(at, problem)
     return Point(at, value, slope)
@@ -76,8 +77,8 @@ def _evaluate(at: Coordinates, problem: Problem) -> Point:
 def collapsed(
     *,
     path_length: float = 0.5 * math.pi,
-    max_steps: int = 8,
-    target_accept_prob: float = 0.8,
+    max_steps: int = 3,
+    target_accept_prob: float = 0.7,
     jitter: float = 0.2,
 ) -> Block:
     """Hamiltonian Monte Carlo on weights, intercept, log sigma and log tau, scores integrated out.
