@@ -43,7 +43,11 @@ def check(exported):
     assert len(exported.mlir_module_serialized) > 1000
 
 
-@pytest.mark.parametrize("double", [False, True], ids=["float32", "float64"])
+@pytest.mark.parametrize(
+    "double",
+    [False, pytest.param(True, marks=pytest.mark.long)],
+    ids=["float32", "float64"],
+)
 @pytest.mark.parametrize("name", CONFIGURATIONS)
 def test_set_up_and_sweep_are_lowered(name, double):
     with jax.enable_x64(double):

@@ -336,7 +336,7 @@ def test_fitting_more_is_having_fitted_longer(settings):
     longer = model(**settings, num_samples=70).fit(X, Y)
     parts = model(**settings, num_samples=15).fit(X, Y).fit_more(5).fit_more(50)
     assert parts.run_.num_samples == 70
-    assert parts.n_iter_ == longer.n_iter_ == 60 + 70 * longer.thinning
+    assert parts.n_iter_ == longer.n_iter_ == 60 + 70 * settings.get("thinning", 1)
     for name, value in longer.run_.samples.items():
         np.testing.assert_array_equal(parts.run_.samples[name], value)
     np.testing.assert_array_equal(parts.predict_proba(X), longer.predict_proba(X))

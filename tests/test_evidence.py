@@ -174,7 +174,9 @@ def climb(likelihood, **settings):
     return maximize_evidence(X, y, **{**defaults, **settings})
 
 
-@pytest.mark.parametrize("likelihood", ["hinge", "normalized"])
+@pytest.mark.parametrize(
+    "likelihood", [pytest.param("hinge", marks=pytest.mark.long), "normalized"]
+)
 def test_the_maximiser_of_the_brute_force_surface_is_found(likelihood):
     parts = surfaces()[likelihood]
     expected = peak(parts.mean(0))
