@@ -2,7 +2,13 @@
 
 from bmsvm.estimators import BMSVMClassifier
 from bmsvm.features import LowRank
-from bmsvm.inference import BMSVMGibbs, cross_validate, maximize_evidence, run_chains
+from bmsvm.inference import (
+    BMSVMGibbs,
+    cross_validate,
+    cross_validate_modes,
+    maximize_evidence,
+    run_chains,
+)
 from bmsvm.machines import AltMSVM, MSVMClassifier, OneVsRestSVC
 from bmsvm.models import PAPER, UNIT_NOISE, Hyperparameters, Problem, prepare
 from bmsvm.persistence import load
@@ -22,6 +28,7 @@ __all__ = [
     "OneVsRestSVC",
     "Problem",
     "cross_validate",
+    "cross_validate_modes",
     "from_batches",
     "load",
     "maximize_evidence",

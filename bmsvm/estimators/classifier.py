@@ -38,14 +38,20 @@ from bmsvm.rows import in_pieces
 
 __all__ = ["DEFAULT_LENGTHSCALE", "BMSVMClassifier"]
 
-DEFAULT_LENGTHSCALE = "marginal-likelihood"
+DEFAULT_LENGTHSCALE = "auto"
 """How the lengthscale is found unless something is said."""
 
-EVIDENCE = {"num_warmup": 60, "num_steps": 40, "sweeps": 5, "step_size": 0.07, "max_rows": 1024}
+SELECTION_ROWS = 1024
+"""Most rows by which marginal likelihood or modes find the lengthscale, unless something is said."""
+
+EVIDENCE = {"num_warmup": 60, "num_steps": 40, "sweeps": 5, "step_size": 0.07}
 """How the marginal likelihood is climbed, unless something is said."""
 
 WARMUP = 300
 """Sweeps of warm-up, unless something is said."""
+
+WARMUP_IF_HELD = 150
+"""As above, where tau has been found with the lengthscale, which leaves less to be tuned."""
 
 WARMUP_IF_TUNED = 50
 """As above, after a search for the lengthscale that has tuned the chains."""
@@ -105,15 +111,18 @@ class BMSVMClassifier(
         callable ``kernel(X1, X2) -> (n1, n2)`` such as a tinygp kernel.
     lengthscale
         theta of the kernel, in units of the standardised features: a number, one for each
-        feature, or how to find it: ``"marginal-likelihood"`` or ``"cv"`` (first), or ``"sample"``
-        (with everything else); see :class:`bmsvm.BMSVMGibbs`. Kernels that have none do without.
+        feature, or how to find it: ``"mode-cv"``, ``"marginal-likelihood"`` or ``"cv"`` (first), or
+        ``"sample"`` (with everything else); see :class:`bmsvm.BMSVMGibbs`. ``"auto"``: the first,
+        which finds tau too, unless ``hyperparameters`` are given or the model is not that of the
+        default; then the second. Kernels that have no lengthscale do without.
     lengthscale_prior, lengthscale_grid
         Prior of a sampled theta, and the values it may take.
     lengthscale_options
-        Further arguments of the other two ways.
+        Further arguments of the other three ways.
     hyperparameters
         Constants of the other priors. None: :data:`bmsvm.UNIT_NOISE`, the paper's but for a noise
-        variance near 1; :data:`bmsvm.PAPER` are the paper's.
+        variance near 1; :data:`bmsvm.PAPER` are the paper's. With ``lengthscale="mode-cv"`` the
+        prior of tau is a narrow one around the tau that was found.
     features
         The Gram matrix: ``"exact"``; or of low rank, by ``"nystrom"`` or ``"fourier"``, in time and
         memory linear in the rows; or a :class:`bmsvm.LowRank`, which says more. ``"auto"``:
@@ -132,8 +141,8 @@ class BMSVMClassifier(
         Where chains start: ``"default"``, or ``"variational"``, at draws of that distribution.
     num_chains, num_warmup, num_samples, thinning
         Number of chains, sweeps in which the sampler tunes itself, draws of each chain, and
-        sweeps for each draw. ``num_warmup=None`` is 300, and 50 with
-        ``lengthscale="marginal-likelihood"``, whose search has tuned the chains; ``thinning=None``
+        sweeps for each draw. ``num_warmup=None`` is 300, 150 with ``lengthscale="mode-cv"``, and
+        50 with ``"marginal-likelihood"``, whose search has tuned the chains; ``thinning=None``
         is 1, and 4 under the preset ``"large"``, whose sweeps are short.
     standardize
         Whether features are brought to mean 0 and variance 1 first; constant ones to 0.
@@ -179,7 +188,7 @@ class BMSVMClassifier(
         The chains: their draws, and where they stand. ``run_.interrupted`` says whether fewer
         draws were made than asked for.
     lengthscale_rows_ : int or None
-        Rows by which ``lengthscale="marginal-likelihood"`` found theta: all, or 1024 of more,
+        Rows by which ``"mode-cv"`` or ``"marginal-likelihood"`` found theta: all, or 1024 of more,
         chosen at random with the classes in proportion (``lengthscale_options={"max_rows": m}``
         looks at another number of rows). None for other ways.
     problem_ : bmsvm.Problem
@@ -461,10 +470,13 @@ class BMSVMClassifier(
         return "default" if low is None or self.likelihood == "probit" else "large"
 
     def _lengthscale(self) -> ArrayLike | str:
-        """Return the lengthscale as given; kernels that have none do without the default."""
-        named = isinstance(self.kernel, str) and self.kernel in STATIONARY
-        default = isinstance(self.lengthscale, str) and self.lengthscale == DEFAULT_LENGTHSCALE
-        return 1.0 if default and not named else self.lengthscale
+        """Return the lengthscale as given, or what the default is of this model."""
+        if not (isinstance(self.lengthscale, str) and self.lengthscale == DEFAULT_LENGTHSCALE):
+            return self.lengthscale
+        if not (isinstance(self.kernel, str) and self.kernel in STATIONARY):
+            return 1.0  # the kernel has none
+        plain = (self.likelihood, self.coupling) == ("normalized", "sum_to_zero")
+        return "mode-cv" if plain and self.hyperparameters is None else "marginal-likelihood"
 
     def _selection_options(self) -> dict[str, Any] | None:
         """Return the options of a lengthscale set from the data, our seed among them."""
@@ -473,6 +485,8 @@ class BMSVMClassifier(
         if not isinstance(method, str) or method == "sample" or not isinstance(given, dict | None):
             return given  # which the sampler judges
         ours: dict[str, Any] = {"seed": self.seed_, "progress_bar": self.progress_bar}
+        if method in ("marginal-likelihood", "mode-cv"):
+            ours["max_rows"] = SELECTION_ROWS
         if method == "marginal-likelihood":
             ours.update(EVIDENCE, num_chains=self.num_chains)
         return {**ours, **(given or {})}
@@ -480,7 +494,10 @@ class BMSVMClassifier(
     def _num_warmup(self, tuned: bool) -> int:
         if self.num_warmup is not None:
             return self.num_warmup
-        return WARMUP_IF_TUNED if tuned else WARMUP
+        if tuned:
+            return WARMUP_IF_TUNED
+        method = self._lengthscale()
+        return WARMUP_IF_HELD if isinstance(method, str) and method == "mode-cv" else WARMUP
 
     def _thinning(self, problem: Problem) -> int:
         if self.thinning is not None:
@@ -563,7 +580,7 @@ class BMSVMClassifier(
 
     @property
     def lengthscale_rows_(self) -> int | None:
-        """Rows by which the marginal likelihood found theta; None for other ways."""
+        """Rows by which modes or the marginal likelihood found theta; None for other ways."""
         check_is_fitted(self, "run_")
         return getattr(self.run_.sampler.lengthscale_selection, "num_rows", None)
 

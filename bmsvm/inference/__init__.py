@@ -4,6 +4,7 @@ from bmsvm.inference.cross_validation import CrossValidation, cross_validate
 from bmsvm.inference.evidence import EvidenceMaximum, maximize_evidence
 from bmsvm.inference.gibbs import BMSVMGibbs, BMSVMState
 from bmsvm.inference.loo import LeaveOneOut, leave_one_out
+from bmsvm.inference.modes import ModeCrossValidation, cross_validate_modes
 from bmsvm.inference.presets import PRESETS, preset_blocks
 from bmsvm.inference.run import Run, run_chains
 
@@ -14,8 +15,10 @@ __all__ = [
     "CrossValidation",
     "EvidenceMaximum",
     "LeaveOneOut",
+    "ModeCrossValidation",
     "Run",
     "cross_validate",
+    "cross_validate_modes",
     "leave_one_out",
     "maximize_evidence",
     "preset_blocks",

@@ -36,8 +36,7 @@ from bmsvm.models.problem import FOR_SAMPLING, Problem, check_fixed, prepare
 from bmsvm.rows import PiecewiseRows, in_pieces
 
 if TYPE_CHECKING:
-    from bmsvm.inference.cross_validation import CrossValidation
-    from bmsvm.inference.evidence import EvidenceMaximum
+    from bmsvm.inference.select import Selection
 
 __all__ = ["BMSVMGibbs", "BMSVMState", "sweep"]
 
@@ -135,12 +134,13 @@ class BMSVMGibbs(MCMCKernel):
     lengthscale
         theta: a positive number, or one per feature; ``"sample"``, to make it a parameter; or a way
         to set it from the data when they are prepared, ``"marginal-likelihood"``
-        (:func:`bmsvm.maximize_evidence`) or ``"cv"`` (:func:`bmsvm.cross_validate`). What these
-        found is then in the attribute ``lengthscale_selection``.
+        (:func:`bmsvm.maximize_evidence`), ``"cv"`` (:func:`bmsvm.cross_validate`) or
+        ``"mode-cv"`` (:func:`bmsvm.cross_validate_modes`), which also sets the prior of tau. What
+        these found is then in the attribute ``lengthscale_selection``.
     lengthscale_prior, lengthscale_bounds, lengthscale_grid, per_feature
         How a sampled lengthscale is sampled; see :func:`bmsvm.models.prepare`.
     lengthscale_options
-        Further arguments of the last two ways, such as ``grid`` and ``folds``, and their ``seed``.
+        Further arguments of the last three ways, such as ``grid`` and ``folds``, and their ``seed``.
     kernel_prior, propose_every
         How other parameters of the kernel are sampled; see :func:`bmsvm.models.prepare`.
     features
@@ -171,7 +171,7 @@ class BMSVMGibbs(MCMCKernel):
         self,
         kernel: KernelFn | str | Callable[[Any], KernelFn] = "gaussian",
         *,
-        lengthscale: ArrayLike | Literal["sample", "marginal-likelihood", "cv"] = 1.0,
+        lengthscale: ArrayLike | Literal["sample", "marginal-likelihood", "cv", "mode-cv"] = 1.0,
         lengthscale_prior: str = "uniform",
         lengthscale_bounds: tuple[float, float] = BOUNDS,
         lengthscale_grid: ArrayLike | Literal["off"] | None = None,
@@ -201,7 +201,7 @@ class BMSVMGibbs(MCMCKernel):
             "features": features,
         }
         self._selection_options = lengthscale_options
-        self.lengthscale_selection: EvidenceMaximum | CrossValidation | None = None
+        self.lengthscale_selection: Selection | None = None
         self._tuned: BMSVMState | None = None
         self._preset = preset if blocks is None else None
         self.blocks = self._preset_blocks() if blocks is None else tuple(blocks)
@@ -304,18 +304,20 @@ class BMSVMGibbs(MCMCKernel):
         if not isinstance(method, str) or method == "sample":
             if self._selection_options is not None:
                 raise ValueError(
-                    'lengthscale_options are for lengthscale="marginal-likelihood" and "cv"; '
+                    'lengthscale_options are for lengthscale="marginal-likelihood", "cv" and '
+                    '"mode-cv"; '
                     f"got {self._selection_options!r} with lengthscale={method!r}"
                 )
             return self._settings
         check_fixed(method, **{name: self._settings[name] for name in FOR_SAMPLING})
         from bmsvm.inference.evidence import EvidenceMaximum
+        from bmsvm.inference.modes import ModeCrossValidation
         from bmsvm.inference.select import SELECTIONS, select_lengthscale  # which use this module
 
         if method not in SELECTIONS:
             raise ValueError(
                 "lengthscale must be a positive number, one positive number per feature, "
-                f'"sample", "marginal-likelihood" or "cv"; got {method!r}'
+                f'"sample", "marginal-likelihood", "cv" or "mode-cv"; got {method!r}'
             )
         model = {
             name: self._settings[name]
@@ -340,7 +342,10 @@ class BMSVMGibbs(MCMCKernel):
         self.lengthscale_selection = found
         if getattr(found, "interrupted", False):
             raise KeyboardInterrupt("interrupted while the lengthscale was chosen")
-        return {**self._settings, "lengthscale": found.lengthscale}
+        settings = {**self._settings, "lengthscale": found.lengthscale}
+        if isinstance(found, ModeCrossValidation):
+            settings["hyperparameters"] = found.hyperparameters
+        return settings
 
     def init(self, rng_key, num_warmup, init_params, model_args, model_kwargs):
         """Start at the scores of section 5, with sigma2 and tau drawn from their priors.

@@ -13,12 +13,16 @@ from bmsvm import kernels
 from bmsvm._validation import check_count
 from bmsvm.inference.cross_validation import CrossValidation, cross_validate
 from bmsvm.inference.evidence import EvidenceMaximum, maximize_evidence
+from bmsvm.inference.modes import ModeCrossValidation, cross_validate_modes
 
-__all__ = ["SELECTIONS", "select_lengthscale"]
+__all__ = ["SELECTIONS", "Selection", "select_lengthscale"]
 
-SELECTIONS: dict[str, Callable[..., EvidenceMaximum | CrossValidation]] = {
+Selection = EvidenceMaximum | CrossValidation | ModeCrossValidation
+
+SELECTIONS: dict[str, Callable[..., Selection]] = {
     "marginal-likelihood": maximize_evidence,
     "cv": cross_validate,
+    "mode-cv": cross_validate_modes,
 }
 
 OF_THE_MODEL = {
@@ -36,13 +40,13 @@ def select_lengthscale(
     options: Mapping[str, Any] | None = None,
     spare_rows: int = 0,
     **model: Any,
-) -> EvidenceMaximum | CrossValidation:
+) -> Selection:
     """Choose the lengthscale of a named kernel; what is returned has it as ``lengthscale``.
 
     Parameters
     ----------
     method
-        ``"marginal-likelihood"`` or ``"cv"``.
+        ``"marginal-likelihood"``, ``"cv"`` or ``"mode-cv"``.
     X, y
         Rows (n, p) and labels (n,).
     kernel, **model
@@ -50,8 +54,8 @@ def select_lengthscale(
     spare_rows
         See :func:`bmsvm.prepare`; for ways that leave chains to go on from.
     options
-        ``seed`` (default 0), and any argument of :func:`maximize_evidence` or
-        :func:`cross_validate` that is not of the model.
+        ``seed`` (default 0), and any argument of :func:`maximize_evidence`,
+        :func:`cross_validate` or :func:`cross_validate_modes` that is not of the model.
     """
     if not isinstance(kernel, str) or kernel not in kernels.STATIONARY:
         raise ValueError(

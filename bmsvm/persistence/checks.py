@@ -9,10 +9,9 @@ import numpy as np
 
 from bmsvm.features import KINDS, FeatureMap
 from bmsvm.inference.calibration import Calibration
-from bmsvm.inference.cross_validation import CrossValidation
-from bmsvm.inference.evidence import EvidenceMaximum
 from bmsvm.inference.gibbs import BMSVMGibbs, BMSVMState
 from bmsvm.inference.run import PREDICTIVE, Run, values_of
+from bmsvm.inference.select import Selection
 from bmsvm.kernels import NAMED, STATIONARY, Factor
 from bmsvm.models.computed_basis import ComputedBasis
 from bmsvm.models.couplings import COUPLINGS
@@ -148,7 +147,7 @@ def state_like(sampler: BMSVMGibbs, problem: Problem, keys: Any) -> BMSVMState:
 def check_selection(selection: Any) -> None:
     """Require a way in which theta was found, or None."""
     if selection is not None:
-        _require(isinstance(selection, CrossValidation | EvidenceMaximum), "the lengthscale")
+        _require(isinstance(selection, Selection), "the lengthscale")
         scale = np.asarray(selection.lengthscale, np.float64)
         _require(bool(np.all(np.isfinite(scale) & (scale > 0))), "the lengthscale")
 

@@ -7,6 +7,7 @@ from bmsvm.features import FeatureMap, LowRank
 from bmsvm.inference.calibration import Calibration
 from bmsvm.inference.cross_validation import CrossValidation
 from bmsvm.inference.evidence import EvidenceMaximum
+from bmsvm.inference.modes import ModeCrossValidation
 from bmsvm.kernels import Factor
 from bmsvm.models.computed_basis import ComputedBasis
 from bmsvm.models.hyperparameters import Hyperparameters
@@ -28,6 +29,7 @@ STRUCTURES: tuple[type, ...] = (
     Hyperparameters,
     KernelGrid,
     LowRank,
+    ModeCrossValidation,
     Problem,
     Reference,
 )

@@ -20,6 +20,7 @@ from bmsvm.estimators.convergence import (
 )
 from bmsvm.estimators.summary import Lengthscale, Summary
 from bmsvm.inference.cross_validation import CrossValidation
+from bmsvm.inference.evidence import EvidenceMaximum
 from bmsvm.plots.confusion import MOST_CLASSES
 from bmsvm.plots.margins import MOST_CLASSES as MOST_MARGINS
 from bmsvm.report.evaluation import LEVEL, Evaluation
@@ -101,7 +102,7 @@ def _lengthscale(model: BMSVMClassifier, summary: Summary) -> str | None:
     elif found is None:
         how = "given"
     else:
-        how = "by cross-validation" if isinstance(found, CrossValidation) else "by evidence"
+        how = "by evidence" if isinstance(found, EvidenceMaximum) else "by cross-validation"
     return f"{summary.lengthscale_text} ({how})"
 
 

@@ -1,0 +1,295 @@
+"""Cross-validated modes: the lengthscale and the precision that predict held-out labels best.
+
+Marginal likelihood asks which theta explains the labels under all functions of the prior. Where the
+prior is rougher than the truth that is not the theta, and the posterior has not the tau, whose
+calibrated probabilities are best (docs/lengthscale.md). Here each pair of a grid is judged by these.
+For each fold, f is the mode given the rows outside it of
+
+    sum_i log softmax_j(f_ij) at y_i  -  tau/2 tr(f' K(theta)^-1 f),
+
+eq. (10) with (21) for the hinge and without the rectifier, on whose kinks a mode would sit. The rows
+of the fold are predicted by f and calibrated (:mod:`bmsvm.inference.calibration`), and the sum of
+their log probabilities is the score of the pair.
+
+Few rows do not tell pairs apart, and the best one is then best by chance. So scores are taken for
+log likelihoods, beside normal priors of log theta and log tau, and the answer is the mean of both
+logarithms over the grid. Chains are to stay at that tau: its prior is made as narrow as
+:data:`STRENGTH` times the scores of the rows would.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.linalg
+import scipy.special
+from jax.typing import ArrayLike
+from tqdm.auto import tqdm
+
+from bmsvm import kernels
+from bmsvm._validation import check_choice, check_count, check_rows_and_labels, positive_numbers
+from bmsvm.inference.calibration import best_calibration, calibrate
+from bmsvm.inference.subset import representative_rows
+from bmsvm.models.hyperparameters import PAPER, Hyperparameters
+
+__all__ = ["ModeCrossValidation", "cross_validate_modes"]
+
+OCTAVES = np.arange(-3, 5) / 2
+"""Default lengthscales: these powers of two, times the median distance between rows."""
+
+PRECISIONS = 10.0 ** (np.arange(2, -8, -1) / 2)
+"""Default values of tau, decreasing: each mode is looked for from the one before."""
+
+LENGTHSCALE_PRIOR = (0.5, 1.0)
+"""Mean and standard deviation of log2(theta / median distance)."""
+
+PRECISION_PRIOR = (-2.0, 1.0)
+"""Mean and standard deviation of log10(tau)."""
+
+STRENGTH = 4.0
+"""Weight of the tau that was found, in scores of the rows by which it was found."""
+
+DEALT_ROWS = 1200
+"""Rows in all deals together, about."""
+
+STEPS = 40
+"""Steps towards each mode."""
+
+NEAR_ZERO = 1e-6
+"""Eigenvalues below this part of the largest are dropped: modes are found in float32."""
+
+ROW_MULTIPLE = 32
+"""Empty rows fill the data up to a multiple of this, so that sizes share a program."""
+
+
+@dataclass(frozen=True)
+class ModeCrossValidation:
+    """Scores of pairs (theta, tau), and what follows from them."""
+
+    lengthscale: float
+    """theta."""
+    precision: float
+    """tau."""
+    hyperparameters: Hyperparameters
+    """Those that were given, with a prior of tau around the one that was found."""
+    grid: np.ndarray
+    """Lengthscales, shape (G,)."""
+    precisions: np.ndarray
+    """Values of tau, shape (T,)."""
+    log_loss: np.ndarray
+    """Mean minus log of the calibrated probabilities of held-out labels, shape (G, T)."""
+    weights: np.ndarray
+    """Weights of the pairs, which sum to one, shape (G, T)."""
+    num_rows: int
+    """Rows that were looked at."""
+
+
+def cross_validate_modes(
+    X: ArrayLike,
+    y: ArrayLike,
+    *,
+    rng_key: jax.Array,
+    kernel: str = "gaussian",
+    coupling: str = "sum_to_zero",
+    likelihood: str = "normalized",
+    hyperparameters: Hyperparameters = PAPER,
+    row_weights: ArrayLike | None = None,
+    grid: ArrayLike | None = None,
+    precisions: ArrayLike = PRECISIONS,
+    folds: int = 5,
+    deals: int | None = None,
+    max_rows: int | None = None,
+    progress_bar: bool = True,
+) -> ModeCrossValidation:
+    """Find theta and tau by how well modes predict held-out rows.
+
+    Parameters
+    ----------
+    X, y
+        Rows (n, p) and labels (n,).
+    rng_key
+        Random key, which deals rows to folds.
+    kernel
+        ``"gaussian"``, ``"matern32"`` or ``"matern52"``.
+    coupling, likelihood
+        The model: ``"sum_to_zero"`` and ``"normalized"``, to whose tau that of the modes
+        corresponds.
+    hyperparameters
+        Priors of the model; that of tau is replaced.
+    row_weights
+        Weights of the rows, shape (n,), in the modes and in their scores.
+    grid
+        Lengthscales, shape (G,). Default: eight values from 0.35 to 4 times the median distance
+        between rows.
+    precisions
+        Values of tau, shape (T,).
+    folds
+        Number of folds, the classes in proportion.
+    deals
+        How often rows are dealt to folds. Default: four times, and less often with more than 300
+        rows.
+    max_rows
+        Most rows to look at. Of more, so many are chosen at random, the classes in proportion.
+    progress_bar
+        Whether to show progress.
+    """
+    check_choice("kernel", kernel, kernels.STATIONARY)
+    for name, value, needed in (
+        ("coupling", coupling, "sum_to_zero"),
+        ("likelihood", likelihood, "normalized"),
+    ):
+        if value != needed:
+            raise ValueError(
+                f'{name} must be "{needed}" with lengthscale="mode-cv"; got {value!r}: '
+                'use "marginal-likelihood" there'
+            )
+    check_count("folds", folds, smallest=2)
+    if deals is not None:
+        check_count("deals", deals)
+    rows, classes, labels = check_rows_and_labels(X, y)
+    weights = np.ones(len(rows)) if row_weights is None else np.asarray(row_weights, np.float64)
+    rng = np.random.default_rng(np.asarray(jax.random.key_data(rng_key)).ravel())
+    if max_rows is not None:
+        check_count("max_rows", max_rows, smallest=max(2, len(classes)))
+        if max_rows < len(rows):
+            chosen = representative_rows(labels, max_rows, rng)
+            rows, labels, weights = rows[chosen], labels[chosen], weights[chosen]
+    rows = np.asarray(rows, np.float64)
+    median = kernels.median_distance(rows)
+    thetas = median * 2.0**OCTAVES if grid is None else _values("grid", grid)
+    taus = np.sort(_values("precisions", precisions))[::-1]
+    again = max(1, min(4, DEALT_ROWS // len(rows))) if deals is None else deals
+    held = np.stack([_deal(labels, min(folds, len(rows)), rng) for _ in range(again)], axis=1)
+    log_loss = np.empty((len(thetas), len(taus)))
+    for number, theta in enumerate(tqdm(thetas, desc="mode-cv", disable=not progress_bar)):
+        root = _root(kernels.gram_of(kernel, rows, theta))
+        scores = _held_out_modes(root, labels, len(classes), weights, held, taus)
+        for at, each in enumerate(scores):
+            log_loss[number, at] = np.mean(
+                [_calibrated_log_loss(deal, labels, weights) for deal in each]
+            )
+    shares = _shares(weights.sum() * log_loss, thetas / median, taus)
+    theta = float(np.exp(np.sum(shares * np.log(thetas)[:, None])))
+    tau = float(np.exp(np.sum(shares * np.log(taus))))
+    shape = STRENGTH * len(rows) * (len(classes) - 1)
+    return ModeCrossValidation(
+        lengthscale=theta,
+        precision=tau,
+        hyperparameters=replace(hyperparameters, precision_shape=shape, precision_rate=shape / tau),
+        grid=thetas,
+        precisions=taus,
+        log_loss=log_loss,
+        weights=shares,
+        num_rows=len(rows),
+    )
+
+
+def _values(name: str, given: ArrayLike) -> np.ndarray:
+    """Return positive numbers as an array of one axis, or raise ``ValueError``."""
+    values = positive_numbers(given)
+    if values is None or values.ndim != 1:
+        raise ValueError(f"{name} must be a list of positive numbers; got {given!r}")
+    return values
+
+
+def _deal(labels: np.ndarray, folds: int, rng: np.random.Generator) -> np.ndarray:
+    """Which fold holds a row out, as ones in (n, folds): rows of a class go to folds in turn."""
+    order = np.lexsort((rng.random(len(labels)), labels))
+    held = np.zeros((len(labels), folds))
+    held[order, np.arange(len(labels)) % folds] = 1
+    return held
+
+
+def _root(gram: np.ndarray) -> np.ndarray:
+    """Root R of a Gram matrix, ``K = R R'`` with orthogonal columns: float32, shape (n, r).
+
+    r is n, or a half, a quarter or an eighth of it, so that lengthscales share a few programs.
+    """
+    values, vectors = scipy.linalg.eigh(gram)
+    rank = int(np.sum(values > NEAR_ZERO * values[-1]))
+    n = len(values)
+    kept = next(size for size in (-(-n // 8), -(-n // 4), -(-n // 2), n) if size >= rank)
+    largest = np.maximum(values[n - kept :], 0.0)
+    return (vectors[:, n - kept :] * np.sqrt(largest)).astype(np.float32)
+
+
+def _held_out_modes(
+    root: np.ndarray,
+    labels: np.ndarray,
+    n_classes: int,
+    weights: np.ndarray,
+    held: np.ndarray,
+    taus: np.ndarray,
+) -> np.ndarray:
+    """Mode of each row's scores without the labels of its fold, at each tau: (T, deals, n, c)."""
+    n, deals, folds = held.shape
+    flat = held.reshape(n, deals * folds)
+    empty = ((0, -n % ROW_MULTIPLE), (0, 0))
+    parts = (root, np.eye(n_classes)[labels], weights[:, None] * (1 - flat), flat)
+    padded = [np.pad(part, empty).astype(np.float32) for part in parts]
+    scores = np.asarray(_path(*padded, taus.astype(np.float32), deals=deals), np.float64)
+    return scores[:, :, :n]
+
+
+@functools.partial(jax.jit, static_argnames=("deals", "steps"))
+def _path(
+    root: jax.Array,
+    targets: jax.Array,
+    weights: jax.Array,
+    held: jax.Array,
+    taus: jax.Array,
+    *,
+    deals: int,
+    steps: int = STEPS,
+) -> jax.Array:
+    """Scores of held-out rows (T, deals, n, c) at modes of all folds, for decreasing taus (T,).
+
+    root is (n, r), targets (n, c), weights and held (n, m), folds of a deal together. Steps of Nesterov's method, restarted
+    where it goes uphill, each coordinate by its largest curvature: that of softmax is at most 1/2.
+    """
+    (n, r), c, m = root.shape, targets.shape[1], held.shape[1]
+    curvature = 0.5 * jnp.max(weights) * jnp.sum(root**2, axis=0)[:, None, None]
+
+    def functions(x):  # one product with the root for all folds and classes
+        return (root @ x.reshape(r, m * c)).reshape(n, m, c)
+
+    def slope(x, tau):
+        excess = jax.nn.softmax(functions(x)) - targets[:, None]
+        back = root.T @ (excess * weights[:, :, None]).reshape(n, m * c)
+        return back.reshape(r, m, c) + tau * x
+
+    def mode(start, tau):
+        bound = curvature + tau
+
+        def step(_, carry):
+            x, ahead, time = carry
+            new = ahead - slope(ahead, tau) / bound
+            uphill = jnp.sum(bound * (ahead - new) * (new - x), axis=(0, 2)) > 0
+            later = jnp.where(uphill, 1.0, 0.5 * (1 + jnp.sqrt(1 + 4 * time**2)))
+            speed = jnp.where(uphill, 0.0, (time - 1) / later)
+            return new, new + speed[:, None] * (new - x), later
+
+        x, _, _ = jax.lax.fori_loop(0, steps, step, (start, start, jnp.ones(m, root.dtype)))
+        own = (functions(x) * held[:, :, None]).reshape(n, deals, -1, c)
+        return x, jnp.moveaxis(own.sum(axis=2), 1, 0)
+
+    return jax.lax.scan(mode, jnp.zeros((r, m, c), root.dtype), taus)[1]
+
+
+def _calibrated_log_loss(scores: np.ndarray, labels: np.ndarray, weights: np.ndarray) -> float:
+    """Mean log-loss (weighted) of calibrated softmax probabilities of scores (n, c)."""
+    chances = scipy.special.softmax(scores, axis=1)
+    calibrated = calibrate(chances, best_calibration(chances, labels, weights))
+    own = calibrated[np.arange(len(labels)), labels]
+    return float(-np.average(np.log(own), weights=weights))
+
+
+def _shares(losses: np.ndarray, ratios: np.ndarray, taus: np.ndarray) -> np.ndarray:
+    """Weights of the pairs by their total losses (G, T) and the priors, which sum to one."""
+    of_theta = (np.log2(ratios) - LENGTHSCALE_PRIOR[0]) / LENGTHSCALE_PRIOR[1]
+    of_tau = (np.log10(taus) - PRECISION_PRIOR[0]) / PRECISION_PRIOR[1]
+    return scipy.special.softmax(-losses - 0.5 * (of_theta[:, None] ** 2 + of_tau**2))
