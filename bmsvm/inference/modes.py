@@ -57,7 +57,7 @@ DEALT_ROWS = 1200
 """Rows in all deals together, about."""
 
 STEPS = 40
-"""Steps towards each mode."""
+"""Steps towards each mode, from the one before: near enough to tell pairs apart."""
 
 NEAR_ZERO = 1e-6
 """Eigenvalues below this part of the largest are dropped: modes are found in float32."""
@@ -224,6 +224,7 @@ def _held_out_modes(
     weights: np.ndarray,
     held: np.ndarray,
     taus: np.ndarray,
+    steps: int = STEPS,
 ) -> np.ndarray:
     """Mode of each row's scores without the labels of its fold, at each tau: (T, deals, n, c)."""
     n, deals, folds = held.shape
@@ -231,8 +232,8 @@ def _held_out_modes(
     empty = ((0, -n % ROW_MULTIPLE), (0, 0))
     parts = (root, np.eye(n_classes)[labels], weights[:, None] * (1 - flat), flat)
     padded = [np.pad(part, empty).astype(np.float32) for part in parts]
-    scores = np.asarray(_path(*padded, taus.astype(np.float32), deals=deals), np.float64)
-    return scores[:, :, :n]
+    scores = _path(*padded, taus.astype(np.float32), deals=deals, steps=steps)
+    return np.asarray(scores, np.float64)[:, :, :n]
 
 
 @functools.partial(jax.jit, static_argnames=("deals", "steps"))
@@ -244,7 +245,7 @@ def _path(
     taus: jax.Array,
     *,
     deals: int,
-    steps: int = STEPS,
+    steps: int,
 ) -> jax.Array:
     """Scores of held-out rows (T, deals, n, c) at modes of all folds, for decreasing taus (T,).
 
