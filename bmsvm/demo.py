@@ -41,7 +41,7 @@ def run_demo(
     model = BMSVMClassifier(num_warmup=num_warmup, num_samples=num_samples, random_state=0)
     model.fit(train, y_train)
     seconds = time.perf_counter() - began
-    print(f"Lengthscale {model.lengthscale_:.2f} by marginal likelihood; 4 chains of", end=" ")
+    print(f"Lengthscale {model.lengthscale_:.2f} by cross-validation; 4 chains of", end=" ")
     print(f"{num_samples} draws; {seconds:.0f} s in all, compiling included.")
 
     summary = az.summary(to_arviz(model), var_names=["noise_variance", "precision"])

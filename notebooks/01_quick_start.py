@@ -49,7 +49,7 @@ X.iloc[:3, :6]
 # ## Fit
 #
 # As any classifier of scikit-learn. Features are standardised inside, the kernel's lengthscale is
-# found by marginal likelihood, and four chains draw from the posterior of everything else. A model
+# found by cross-validation, and four chains draw from the posterior of everything else. A model
 # by itself shows its settings and whether the chains agree.
 
 # %%

@@ -37,8 +37,7 @@ warnings.simplefilter(
 # The Gram matrix has $n^2$ entries. Before sampling it is factored once, $O(n^3)$; after that each
 # step of a trajectory is a product with an $n \times n$ matrix, $O(n^2 c)$, and a sweep is tens of
 # such steps. The lengthscale is fixed here, so that one factorisation is all. (By default it is
-# found by marginal likelihood, forty factorisations, on 1024 rows at most: `lengthscale_rows_` says
-# on how many.)
+# found by folds, eight factorisations, on 1024 rows at most: `lengthscale_rows_` says on how many.)
 #
 # Below: waveform, a fit for each $n$. *Set-up and warm-up* includes compiling, once for each shape;
 # *a sweep* is timed by continuing the chains.

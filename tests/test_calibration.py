@@ -197,7 +197,9 @@ def test_tuned_chains_go_on_and_tune_no_more():
 
 def test_a_classifier_goes_on_from_its_search_and_compiles_nothing_new():
     before = runner._advance._cache_size()
-    model = BMSVMClassifier(num_samples=20, num_chains=2, random_state=0).fit(X, Y)
+    model = BMSVMClassifier(
+        lengthscale="marginal-likelihood", num_samples=20, num_chains=2, random_state=0
+    ).fit(X, Y)
     assert runner._advance._cache_size() <= before + 1  # the search and the chains share it
     assert model.n_iter_ == 50 + 20
     assert model.run_.sampler.lengthscale_selection.state is None

@@ -173,7 +173,7 @@ def test_the_largest_score_is_the_largest_probability_where_logarithms_round(fit
 
 @pytest.mark.filterwarnings("ignore:the ascent of the marginal likelihood has not converged")
 def test_many_rows_are_searched_by_some_of_them(monkeypatch):
-    monkeypatch.setitem(classifier.EVIDENCE, "max_rows", 12)
+    monkeypatch.setattr(classifier, "SELECTION_ROWS", 12)
     monkeypatch.setitem(classifier.EVIDENCE, "num_steps", 20)
     searched = model(lengthscale="marginal-likelihood").fit(X, Y)
     assert searched.lengthscale_rows_ == 12

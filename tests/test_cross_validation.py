@@ -261,7 +261,7 @@ def test_one_word_sets_the_lengthscale(method, options):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"lengthscale": "guess"}, '"sample", "marginal-likelihood" or "cv"; got \'guess\''),
+        ({"lengthscale": "guess"}, '"marginal-likelihood", "cv" or "mode-cv"; got \'guess\''),
         ({"kernel": "linear"}, "lengthscale='cv' needs a kernel that has one"),
         ({"lengthscale_options": {"fold": 3}}, r"lengthscale_options may hold.*got \['fold'\] too"),
         (
@@ -274,7 +274,7 @@ def test_one_word_sets_the_lengthscale(method, options):
         ({"lengthscale_grid": [1.0, 2.0]}, 'lengthscale_grid is for lengthscale="sample"'),
         (
             {"lengthscale": 2.0, "lengthscale_options": {"seed": 1}},
-            'lengthscale_options are for lengthscale="marginal-likelihood" and "cv"',
+            'lengthscale_options are for lengthscale="marginal-likelihood", "cv" and "mode-cv"',
         ),
     ],
 )

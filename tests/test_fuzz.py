@@ -423,7 +423,7 @@ def says_something(error: BaseException, *words: str) -> None:
     assert all(word in str(error) for word in words), repr(error)
 
 
-SEARCHES = ("cv", "sample", "marginal-likelihood")
+SEARCHES = ("cv", "mode-cv", "sample", "marginal-likelihood")
 EXECUTED: collections.Counter[str] = collections.Counter()
 """Cases of each test that were run."""
 

@@ -136,8 +136,8 @@ def test_some_rows_serve_for_all():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"likelihood": "hinge"}, 'likelihood must be "normalized" .* got \'hinge\''),
-        ({"coupling": "independent"}, 'coupling must be "sum_to_zero" .* got \'independent\''),
+        ({"likelihood": "hinge"}, "likelihood must be \"normalized\" .* got 'hinge'"),
+        ({"coupling": "independent"}, "coupling must be \"sum_to_zero\" .* got 'independent'"),
         ({"kernel": "linear"}, "kernel must be one of"),
         ({"folds": 1}, "folds must be an integer of at least 2; got 1"),
         ({"deals": 0}, "deals must be an integer of at least 1; got 0"),

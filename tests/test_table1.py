@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import jax
@@ -17,7 +18,7 @@ import numpy as np
 import oracle
 import pytest
 
-from bmsvm import prepare
+from bmsvm import UNIT_NOISE, prepare
 from bmsvm.cli import main
 from bmsvm.experiments import cells as table_cells
 from bmsvm.experiments import defaults, protocol, render, table1
@@ -418,6 +419,7 @@ def test_theta_of_the_classifier_is_found_without_the_rows_left_out(monkeypatch)
         def fit(self, rows, labels):
             searched.append(rows)
             self.lengthscale_ = np.array([1.0 + len(searched), 2.5])
+            self.problem_ = SimpleNamespace(hyper=UNIT_NOISE)
             return self
 
     rng, labels = np.random.default_rng(0), np.arange(24) % 3
@@ -432,7 +434,9 @@ def test_theta_of_the_classifier_is_found_without_the_rows_left_out(monkeypatch)
     assert len(searched) == len(blocks) == 2
     for own, given in zip(blocks, searched, strict=True):
         np.testing.assert_array_equal(given, np.delete(protocol.standardized(rows), own, axis=0))
-    assert found["chosen"] == [{"lengthscale": [2.0, 2.5]}, {"lengthscale": [3.0, 2.5]}]
+    assert found["chosen"] == [
+        {"lengthscale": [first, 2.5], "prior_precision": 40.0} for first in (2.0, 3.0)
+    ]
     assert found["n_tested"] == 24
     assert found["error"] < 0.5
     assert found["log_loss"] < np.log(3)

@@ -42,7 +42,7 @@ DEFAULT_LENGTHSCALE = "auto"
 """How the lengthscale is found unless something is said."""
 
 SELECTION_ROWS = 1024
-"""Most rows by which marginal likelihood or modes find the lengthscale, unless something is said."""
+"""Most rows by which a lengthscale is found, unless something is said."""
 
 EVIDENCE = {"num_warmup": 60, "num_steps": 40, "sweeps": 5, "step_size": 0.07}
 """How the marginal likelihood is climbed, unless something is said."""

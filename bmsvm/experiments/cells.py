@@ -40,7 +40,8 @@ ROWS = {
     "all_rows": Row("BMSVM, all rows (not stationary)", "completed", "sum", "exclusion"),
     "sum_to_zero": Row("sum to zero, hinge", "own", "hinge", "exclusion"),
     "normalized": Row("sum to zero, normalized", "own", "normalized", "probability"),
-    "default": Row("BMSVMClassifier()", "classifier", "one", "probability"),
+    "default": Row("BMSVMClassifier()", "classifier", "default", "probability"),
+    "evidence": Row("BMSVMClassifier, theta by evidence", "classifier", "evidence", "probability"),
     "per_feature": Row(
         "BMSVMClassifier, theta per feature", "classifier", "per_feature", "probability"
     ),
@@ -49,10 +50,14 @@ ROWS = {
     "altmsvm": Row("AltMSVM", "machine", "AltMSVM", "score"),
 }
 
-FOUND = {"classifier": "evidence", "machine": "cv"}
-"""How theta is found where it is."""
+FOUND = {
+    name: "evidence" if name in ("evidence", "per_feature") else "cv"
+    for name, row in ROWS.items()
+    if row.kind in ("classifier", "machine")
+}
+"""How theta is found in the rows where it is."""
 
-NOT_OF_THE_PAPER = ("per_feature",)
+NOT_OF_THE_PAPER = ("evidence", "per_feature")
 """Rows that are left out with ``theta="paper"`` unless they are asked for."""
 
 SMOOTHED = ("sum_to_zero", "normalized")
@@ -63,8 +68,8 @@ class Cell(NamedTuple):
     """A number of the table: names of the row and of the data, and where theta comes from.
 
     theta
-        ``"fixed"``, at the paper's value; ``"sampled"``; or found: by the ``"evidence"`` for the
-        classifier, by ``"cv"`` for machines.
+        ``"fixed"``, at the paper's value; ``"sampled"``; or found: by folds, ``"cv"``, or by the
+        ``"evidence"``.
     """
 
     row: str
@@ -135,8 +140,8 @@ def cells_of(
     cells = []
     for which in dict.fromkeys(data or DATA):
         for row in dict.fromkeys(rows):
-            if ROWS[row].kind in FOUND:
-                cells.append(Cell(row, which, FOUND[ROWS[row].kind]))
+            if row in FOUND:
+                cells.append(Cell(row, which, FOUND[row]))
                 continue
             if which in PAPER_THETA and theta != "sampled":
                 cells.append(Cell(row, which, "fixed"))

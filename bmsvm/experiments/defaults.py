@@ -1,8 +1,8 @@
-"""Cells of the table that are ``BMSVMClassifier()``, nothing said, or with one theta per feature.
+"""Cells of the table that are ``BMSVMClassifier()``, nothing said, or theta found otherwise.
 
-Splits are fitted by the classifier itself. Leave-one-out fits are those of the same model, priors
-and likelihood, in groups under one program; theta is found for each group by the classifier, which
-is then given none of the rows that the group leaves out.
+Splits are fitted by the classifier itself. Leave-one-out fits are those of the same model and
+likelihood, in groups under one program; theta, and the priors, are found for each group by the
+classifier, which is then given none of the rows that the group leaves out.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from bmsvm import UNIT_NOISE, BMSVMClassifier
+from bmsvm import BMSVMClassifier, Hyperparameters
 from bmsvm.experiments.cells import ROWS, Cell
 from bmsvm.experiments.protocol import Data, Part, standardized
 from bmsvm.experiments.results import scored, summary_of_traces
@@ -25,9 +25,11 @@ from bmsvm.inference.presets import preset_blocks
 __all__ = ["run_default"]
 
 SETTINGS: dict[str, dict[str, Any]] = {
-    "one": {},
+    "default": {},
+    "evidence": {"lengthscale": "marginal-likelihood"},
     "per_feature": {
-        "lengthscale_options": {"per_feature": True, "num_steps": 120, "step_size": 0.15}
+        "lengthscale": "marginal-likelihood",
+        "lengthscale_options": {"per_feature": True, "num_steps": 120, "step_size": 0.15},
     },
 }
 """What the classifier is told, by the variant of the row: more parameters need more steps."""
@@ -60,7 +62,7 @@ def run_default(
 
 
 def _splits(data: Data, parts: list[Part], schedule: Schedule, told: dict[str, Any], report):
-    chances, worst, thetas = [], [], []
+    chances, worst, chosen = [], [], []
     for part in parts:
         model = BMSVMClassifier(**told)
         model.fit(data.rows[part.train], data.labels[part.train])
@@ -68,12 +70,12 @@ def _splits(data: Data, parts: list[Part], schedule: Schedule, told: dict[str, A
             raise KeyboardInterrupt
         chances.append(model.predict_proba(data.rows[part.test]))
         worst.append(max(each.r_hat for each in model.diagnostics_.values()))
-        thetas.append(np.asarray(model.lengthscale_))
+        chosen.append(_as_json(np.asarray(model.lengthscale_), model.problem_.hyper))
         report(1 / len(parts))
     return chances, {
         "r_hat_median": float(np.median(worst)),
         "r_hat_largest": float(np.max(worst)),
-        "chosen": [{"lengthscale": theta.tolist()} for theta in thetas],
+        "chosen": chosen,
         "sweeps": int(model.n_iter_),
         "draws": model.num_chains * model.num_samples,
     }
@@ -82,20 +84,17 @@ def _splits(data: Data, parts: list[Part], schedule: Schedule, told: dict[str, A
 def _leave_one_out(data: Data, parts: list[Part], schedule: Schedule, told: dict[str, Any], report):
     left_out = [int(part.test[0]) for part in parts]
     rows, blocks = standardized(data.rows), blocks_of_rows(left_out)
-    thetas = []
+    found: list[dict[str, Any]] = []
     for own in blocks:
         rest = ~np.isin(np.arange(len(rows)), own)
         search = BMSVMClassifier(standardize=False, num_samples=1, calibration=None, **told)
-        thetas.append(np.asarray(search.fit(rows[rest], data.labels[rest]).lengthscale_))
+        search.fit(rows[rest], data.labels[rest])
+        priors = jax.tree.map(float, search.problem_.hyper)
+        found.append({"lengthscale": np.asarray(search.lengthscale_), "hyperparameters": priors})
         report(SEARCH_SHARE / len(blocks))
-    settings = {
-        "lengthscale": thetas[0],
-        "likelihood": "normalized",
-        "hyperparameters": UNIT_NOISE,
-        "completed": False,
-    }
+    settings = {"likelihood": "normalized", "completed": False}
     with jax.enable_x64(True):
-        stack = leave_one_out_stack(data, left_out, settings, thetas)
+        stack = leave_one_out_stack(data, left_out, settings, found)
         moves = preset_blocks("default", "normalized")
         drawn = run_stack(
             told["random_state"],
@@ -106,10 +105,16 @@ def _leave_one_out(data: Data, parts: list[Part], schedule: Schedule, told: dict
         )
     return _calibrated(drawn.probabilities, data.labels[left_out]), {
         **summary_of_traces(drawn),
-        "chosen": [{"lengthscale": theta.tolist()} for theta in thetas],
+        "chosen": [_as_json(**each) for each in found],
         "sweeps": schedule.warmup + schedule.draws * schedule.thinning,
         "draws": schedule.draws,
     }
+
+
+def _as_json(lengthscale: np.ndarray, hyperparameters: Hyperparameters) -> dict[str, Any]:
+    """Return what was found, the mean of the prior of tau with it."""
+    tau = hyperparameters.precision_shape / hyperparameters.precision_rate
+    return {"lengthscale": lengthscale.tolist(), "prior_precision": float(tau)}
 
 
 def _calibrated(probabilities: np.ndarray, labels: np.ndarray) -> list[np.ndarray]:

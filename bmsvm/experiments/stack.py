@@ -17,7 +17,6 @@ from typing import Any, NamedTuple, cast
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.typing import ArrayLike
 
 from bmsvm import kernels
 from bmsvm.experiments.completed import row_cavity, seen_of
@@ -192,7 +191,7 @@ def leave_one_out_stack(
     data: Data,
     left_out: Sequence[int],
     settings: dict[str, Any],
-    lengthscales: Sequence[ArrayLike] | None = None,
+    own_settings: Sequence[dict[str, Any]] | None = None,
 ) -> Stack:
     """Stack the fits that each leave one row out.
 
@@ -204,20 +203,21 @@ def leave_one_out_stack(
         Numbers of the rows that are left out, one for each fit.
     settings
         Arguments of :func:`bmsvm.models.prepare`, and ``completed``.
-    lengthscales
-        One for each of ``blocks_of_rows``, in place of that of the settings.
+    own_settings
+        Lengthscale and hyperparameters of each of ``blocks_of_rows``, beside the settings.
     """
     rows = standardized(data.rows)
     # The labels only say how many classes there are; every lane brings its own.
     any_labels = np.arange(len(rows)) % data.n_classes
-    problem = _prepared(rows, any_labels, settings)
+    first = {} if own_settings is None else own_settings[0]
+    problem = _prepared(rows, any_labels, {**settings, **first})
     numbers = np.arange(len(rows))
     groups = []
     for number, own in enumerate(blocks_of_rows(left_out)):
-        shared = {}
-        if lengthscales is not None:
-            here = {**settings, "lengthscale": lengthscales[number]}
-            shared["factor"] = _prepared(rows, any_labels, here).factor
+        shared: dict[str, Any] = {}
+        if own_settings is not None:
+            here = _prepared(rows, any_labels, {**settings, **own_settings[number]})
+            shared = {"factor": here.factor, "hyper": here.hyper}
         groups.append(
             Group(
                 shared,

@@ -140,7 +140,7 @@ class BMSVMGibbs(MCMCKernel):
     lengthscale_prior, lengthscale_bounds, lengthscale_grid, per_feature
         How a sampled lengthscale is sampled; see :func:`bmsvm.models.prepare`.
     lengthscale_options
-        Further arguments of the last three ways, such as ``grid`` and ``folds``, and their ``seed``.
+        Further arguments of the last three ways, such as ``grid`` and ``folds``, and ``seed``.
     kernel_prior, propose_every
         How other parameters of the kernel are sampled; see :func:`bmsvm.models.prepare`.
     features

@@ -1,15 +1,15 @@
 """Cross-validated modes: the lengthscale and the precision that predict held-out labels best.
 
-Marginal likelihood asks which theta explains the labels under all functions of the prior. Where the
-prior is rougher than the truth that is not the theta, and the posterior has not the tau, whose
-calibrated probabilities are best (docs/lengthscale.md). Here each pair of a grid is judged by these.
-For each fold, f is the mode given the rows outside it of
+Marginal likelihood asks which theta explains the labels under all functions of the prior. Where
+the prior is rougher than the truth that is not the theta, and the posterior has not the tau, whose
+calibrated probabilities are best (docs/lengthscale.md). Here each pair of a grid is judged by
+these. For each fold, f is the mode given the rows outside it of
 
     sum_i log softmax_j(f_ij) at y_i  -  tau/2 tr(f' K(theta)^-1 f),
 
-eq. (10) with (21) for the hinge and without the rectifier, on whose kinks a mode would sit. The rows
-of the fold are predicted by f and calibrated (:mod:`bmsvm.inference.calibration`), and the sum of
-their log probabilities is the score of the pair.
+eq. (10) with (21) for the hinge and without the rectifier, on whose kinks a mode would sit. The
+rows of the fold are predicted by f and calibrated (:mod:`bmsvm.inference.calibration`), and the sum
+of their log probabilities is the score of the pair.
 
 Few rows do not tell pairs apart, and the best one is then best by chance. So scores are taken for
 log likelihoods, beside normal priors of log theta and log tau, and the answer is the mean of both
@@ -249,8 +249,9 @@ def _path(
 ) -> jax.Array:
     """Scores of held-out rows (T, deals, n, c) at modes of all folds, for decreasing taus (T,).
 
-    root is (n, r), targets (n, c), weights and held (n, m), folds of a deal together. Steps of Nesterov's method, restarted
-    where it goes uphill, each coordinate by its largest curvature: that of softmax is at most 1/2.
+    root is (n, r), targets (n, c), weights and held (n, m), folds of a deal together. Steps of
+    Nesterov's method, restarted where it goes uphill, each coordinate by its largest curvature:
+    that of softmax is at most 1/2.
     """
     (n, r), c, m = root.shape, targets.shape[1], held.shape[1]
     curvature = 0.5 * jnp.max(weights) * jnp.sum(root**2, axis=0)[:, None, None]

@@ -29,7 +29,8 @@ def forget_old_programs(data: Any) -> None:
     Parameters
     ----------
     data
-        What is to be sampled or learned from, any tree of arrays. Programs of the user's own are dropped too: they
+        What is to be sampled or learned from, any tree of arrays. Programs of the user's own are
+        dropped too: they
         are compiled again when they are next called.
     """
     leaves, tree = jax.tree.flatten(data)
