@@ -78,6 +78,25 @@ def test_programs_of_many_shapes_are_forgotten(monkeypatch):
         assert len(cleared) == clearings
 
 
+def test_memory_is_given_back_where_programs_were_compiled(monkeypatch):
+    """The C library keeps what compiling took, for each thread, unless it is asked after it."""
+    events, advance = [], runner._advance
+
+    def noted(*args, **kwargs):
+        events.append("ran")
+        return advance(*args, **kwargs)
+
+    monkeypatch.setattr(programs, "_seen", set())
+    for module in (programs, runner):
+        monkeypatch.setattr(module, "give_back_memory", lambda: events.append("given back"))
+    monkeypatch.setattr(runner, "_advance", noted)
+    run(60)
+    assert events == ["given back", "ran", "ran", "ran", "given back"]
+    events.clear()
+    run(60, seed=1, y=np.roll(Y, 1))
+    assert events == ["ran"] * 3
+
+
 def test_only_what_is_asked_for_is_kept():
     kept = run(5, collect=["weights", "precision", "accept_prob", "precision"]).samples
     assert list(kept) == ["weights", "precision", "accept_prob"]

@@ -27,7 +27,7 @@ from bmsvm._validation import check_choice, check_sweeps
 from bmsvm.inference.blocks import Block
 from bmsvm.inference.finite import check_finite
 from bmsvm.inference.gibbs import BMSVMGibbs, BMSVMState, sweep
-from bmsvm.inference.programs import forget_old_programs
+from bmsvm.inference.programs import forget_old_programs, give_back_memory
 from bmsvm.inference.sharding import place, to_host
 from bmsvm.models.problem import Problem
 from bmsvm.storage.store import PIECE, ChainStore, digest_of_arrays
@@ -281,7 +281,7 @@ def run_chains(
     check_sweeps("num_chains", num_chains)
     check_sweeps("thinning", thinning)
     problem = sampler.prepare(X) if y is None else sampler.prepare(X, y)
-    forget_old_programs(problem)
+    compiles = forget_old_programs(problem)
     theta = tuple(jax.eval_shape(lambda: problem.kernel_values(problem.first_kernel())))
     collect = tuple(dict.fromkeys((*COLLECTED, *theta) if collect is None else collect))
     if not collect:
@@ -324,6 +324,8 @@ def run_chains(
             )
         if kept is not None and interrupted:
             state, interrupted = kept.last(state), kept.progress.draws < num_samples
+    if compiles:
+        give_back_memory()
     if not pieces and (kept is None or kept.progress.draws == 0):
         raise KeyboardInterrupt("interrupted before the first draws were finished")
     samples = _join(pieces) if kept is None else kept.draws()
