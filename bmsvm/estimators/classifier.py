@@ -63,6 +63,12 @@ FEATURES = ("auto", "exact", "nystrom", "fourier")
 EXACT_ROWS = 2000
 """Rows up to which ``features="auto"`` is exact."""
 
+BASIS_SIZE = 2**24
+"""Numbers in a basis that may have more columns than :class:`bmsvm.LowRank` has by itself."""
+
+LARGEST_RANK = 1536
+"""Most columns of such a basis."""
+
 DECISIONS = ("probability", "paper")
 UNCERTAINTIES = ("gp", "representer")
 CALIBRATIONS = ("auto", "loo")
@@ -129,7 +135,7 @@ class BMSVMClassifier(
         ``"nystrom"`` beyond 2000 rows, where the model allows it, and ``"exact"`` otherwise.
     rank
         Columns of a Gram matrix of low rank. None: as many as leave 1% of the variance of the
-        functions, at most 512.
+        functions; at most 1536, and 512 where rows are more than 33,000.
     preset
         The sampler: ``"default"``, ``"gibbs"``, ``"paper"``, or ``"large"``. ``"auto"``: the last
         with a Gram matrix of low rank, and otherwise the first.
@@ -441,7 +447,8 @@ class BMSVMClassifier(
             fits = fits and not (sampled and self.lengthscale_grid is None)
             automatic = self.features == "auto"
             exact = automatic and (n_rows <= EXACT_ROWS or not fits)
-            how = LowRank("nystrom" if automatic else self.features)
+            most = max(LowRank.max_rank, min(LARGEST_RANK, BASIS_SIZE // n_rows))
+            how = LowRank("nystrom" if automatic else self.features, max_rank=most)
             if exact or self.features == "exact":
                 if self.rank is not None and not automatic:
                     raise ValueError(
