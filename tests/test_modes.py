@@ -143,6 +143,7 @@ def test_some_rows_serve_for_all():
         ({"deals": 0}, "deals must be an integer of at least 1; got 0"),
         ({"max_rows": 2}, "max_rows must be an integer of at least 3; got 2"),
         ({"grid": [1.0, -2.0]}, "grid must be a list of positive numbers"),
+        ({"row_weights": np.full(20, -1.0)}, "row_weights"),
         ({"precisions": 0.1}, "precisions must be a list of positive numbers; got 0.1"),
     ],
 )

@@ -31,7 +31,13 @@ from jax.typing import ArrayLike
 from tqdm.auto import tqdm
 
 from bmsvm import kernels
-from bmsvm._validation import check_choice, check_count, check_rows_and_labels, positive_numbers
+from bmsvm._validation import (
+    check_choice,
+    check_count,
+    check_row_weights,
+    check_rows_and_labels,
+    positive_numbers,
+)
 from bmsvm.inference.calibration import best_calibration, calibrate
 from bmsvm.inference.subset import representative_rows
 from bmsvm.models.hyperparameters import PAPER, Hyperparameters
@@ -151,7 +157,10 @@ def cross_validate_modes(
     if deals is not None:
         check_count("deals", deals)
     rows, classes, labels = check_rows_and_labels(X, y)
-    weights = np.ones(len(rows)) if row_weights is None else np.asarray(row_weights, np.float64)
+    hyperparameters.validate()
+    weights = np.ones(len(rows))
+    if row_weights is not None:
+        weights = check_row_weights(row_weights, len(rows))
     rng = np.random.default_rng(np.asarray(jax.random.key_data(rng_key)).ravel())
     if max_rows is not None:
         check_count("max_rows", max_rows, smallest=max(2, len(classes)))
@@ -166,7 +175,8 @@ def cross_validate_modes(
     held = np.stack([_deal(labels, min(folds, len(rows)), rng) for _ in range(again)], axis=1)
     log_loss = np.empty((len(thetas), len(taus)))
     for number, theta in enumerate(tqdm(thetas, desc="mode-cv", disable=not progress_bar)):
-        root = _root(kernels.gram_of(kernel, rows, theta))
+        gram, _ = kernels.check_gram(kernels.gram_of(kernel, rows, theta))
+        root = _root(gram)
         scores = _held_out_modes(root, labels, len(classes), weights, held, taus)
         for at, each in enumerate(scores):
             log_loss[number, at] = np.mean(
@@ -205,16 +215,17 @@ def _deal(labels: np.ndarray, folds: int, rng: np.random.Generator) -> np.ndarra
 
 
 def _root(gram: np.ndarray) -> np.ndarray:
-    """Root R of a Gram matrix, ``K = R R'`` with orthogonal columns: float32, shape (n, r).
+    """Root R of a Gram matrix, ``K = R R'`` with orthogonal columns: float32, shape (m, r).
 
-    r is n, or a half, a quarter or an eighth of it, so that lengthscales share a few programs.
+    m is n rounded up, and r is m, or a half, a quarter or an eighth of it, zeros filling what there
+    is too much, so that data and lengthscales share a few programs.
     """
     values, vectors = scipy.linalg.eigh(gram)
-    rank = int(np.sum(values > NEAR_ZERO * values[-1]))
-    n = len(values)
-    kept = next(size for size in (-(-n // 8), -(-n // 4), -(-n // 2), n) if size >= rank)
-    largest = np.maximum(values[n - kept :], 0.0)
-    return (vectors[:, n - kept :] * np.sqrt(largest)).astype(np.float32)
+    kept = np.flatnonzero(values > NEAR_ZERO * values[-1])
+    m = len(values) + -len(values) % ROW_MULTIPLE
+    root = np.zeros((m, next(m // part for part in (8, 4, 2, 1) if m // part >= len(kept))))
+    root[: len(values), : len(kept)] = vectors[:, kept] * np.sqrt(values[kept])
+    return root.astype(np.float32)
 
 
 def _held_out_modes(
@@ -229,10 +240,10 @@ def _held_out_modes(
     """Mode of each row's scores without the labels of its fold, at each tau: (T, deals, n, c)."""
     n, deals, folds = held.shape
     flat = held.reshape(n, deals * folds)
-    empty = ((0, -n % ROW_MULTIPLE), (0, 0))
-    parts = (root, np.eye(n_classes)[labels], weights[:, None] * (1 - flat), flat)
+    empty = ((0, len(root) - n), (0, 0))
+    parts = (np.eye(n_classes)[labels], weights[:, None] * (1 - flat), flat)
     padded = [np.pad(part, empty).astype(np.float32) for part in parts]
-    scores = _path(*padded, taus.astype(np.float32), deals=deals, steps=steps)
+    scores = _path(root, *padded, taus.astype(np.float32), deals=deals, steps=steps)
     return np.asarray(scores, np.float64)[:, :, :n]
 
 
