@@ -575,6 +575,20 @@ def test_rows_beyond_the_numbers_are_refused(model):
         model.predict(far)
 
 
+@pytest.mark.parametrize("machine", [MSVMClassifier, AltMSVM, OneVsRestSVC])
+def test_weights_beyond_the_solvers_are_refused(machine):
+    """Rows alike to the kernel, and such weights: LIBSVM would step towards them for ever."""
+    with pytest.raises(
+        ValueError, match=r"sample_weight times class_weight must be at most 1e\+12"
+    ):
+        machine(gamma=0.1).fit(ROWS * 1e-300, LABELS, np.full(N, 1e300))
+
+
+def test_the_largest_weights_of_rows_that_are_alike_come_to_an_end():
+    model = OneVsRestSVC(gamma=1e-6).fit(np.zeros((N, P)), LABELS, np.full(N, 1e12))
+    assert np.isfinite(model.decision_function(NEW)).all()
+
+
 @pytest.mark.parametrize("name", ["num_chains", "num_warmup", "num_samples", "thinning"])
 def test_sweeps_without_end_are_refused(name):
     """More than can be counted: draws would be made until memory is full."""

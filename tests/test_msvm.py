@@ -21,7 +21,15 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import bmsvm
 from bmsvm import AltMSVM, MSVMClassifier, OneVsRestSVC, kernels
 from bmsvm.inference.cross_validation import Fold
-from bmsvm.machines import MachineProblem, held_out_scores, lee, solve, solver, weston_watkins
+from bmsvm.machines import (
+    MachineProblem,
+    held_out_scores,
+    lee,
+    one_vs_rest,
+    solve,
+    solver,
+    weston_watkins,
+)
 from bmsvm.machines.interior_point import BoxProgram, solve_box
 from bmsvm.models import hierarchy
 from bmsvm.models.couplings import contrast
@@ -307,6 +315,15 @@ def test_one_versus_rest_is_so_many_svcs_and_reports_its_gap():
     free = OneVsRestSVC(gamma=0.5, lengthscale=1.5).fit(X, labels)
     np.testing.assert_allclose(prior.class_functions(X), free.class_functions(X), atol=1e-3)
     assert prior.duality_gap_ <= 1e-6
+
+
+def test_where_svc_does_not_come_to_an_end_another_solver_does(monkeypatch):
+    X, labels = some_data()
+    expected = OneVsRestSVC(gamma=0.5, lengthscale=1.5).fit(X, labels)
+    monkeypatch.setattr(one_vs_rest, "MOST_STEPS", 3)
+    stopped = OneVsRestSVC(gamma=0.5, lengthscale=1.5).fit(X, labels)
+    np.testing.assert_allclose(stopped.class_functions(X), expected.class_functions(X), atol=1e-3)
+    assert stopped.duality_gap_ <= 1e-6
 
 
 @pytest.mark.parametrize("machine", [MSVMClassifier, AltMSVM])

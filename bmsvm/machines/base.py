@@ -36,6 +36,9 @@ the order of one part in 100,000 of what is minimised."""
 GAMMA_RANGE = (1e-6, 1e6)
 """Values of gamma that solvers can be asked for: beyond them they lose the numbers, or hours."""
 
+LARGEST_WEIGHT = 1e12
+"""Weight of a row up to which solvers can be asked: a weight is a gamma divided by as much."""
+
 BLOCK = 4096
 """Rows that are predicted at a time."""
 
@@ -91,6 +94,7 @@ class KernelMachine(KernelInputs, ClassifierMixin, BaseEstimator):
         """
         self._check_settings()
         X, labels, weights = self._checked_data(X, y, sample_weight)
+        _check_size(weights)
         self._learn_inputs(X, weights)
         rows = self._as_the_kernel_sees(X)
         machine = self._machine(len(self.classes_))
@@ -318,6 +322,15 @@ def _check_range(name: str, gammas: np.ndarray) -> np.ndarray:
     if outside.size:
         raise ValueError(f"{name} must be from {lowest:g} to {highest:g}; got {outside[0]!r}")
     return gammas
+
+
+def _check_size(weights: np.ndarray) -> None:
+    """Raise ``ValueError`` for weights of rows that solvers cannot be asked for."""
+    if weights.max() > LARGEST_WEIGHT:
+        raise ValueError(
+            f"sample_weight times class_weight must be at most {LARGEST_WEIGHT:g}; got "
+            f"{weights.max():g}: weights and gamma divided by the same number are the same machine"
+        )
 
 
 def _check_values(name: str, values: Any) -> np.ndarray:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import SVC
 
 from bmsvm.machines.base import KernelMachine
@@ -12,6 +15,10 @@ from bmsvm.machines.solver import Solution, certified, solve
 from bmsvm.machines.tuning import Fit, GramMachine
 
 __all__ = ["OneVsRestSVC"]
+
+MOST_STEPS = 10_000_000
+"""Steps of ``SVC``, LIBSVM's own bound, which scikit-learn lifts: where rounding errors exceed
+``tol`` it would go on for ever."""
 
 
 class OneVsRestSVC(KernelMachine):
@@ -28,7 +35,8 @@ class OneVsRestSVC(KernelMachine):
     ``tol`` is ``SVC``'s, on the violation of the optimality conditions. ``objective_`` is the sum
     over the machines and ``duality_gap_`` their largest gap, which is reported and not promised.
     ``SVC`` knows no prior of the intercept: with ``intercept_precision`` the solver of
-    :class:`bmsvm.MSVMClassifier` takes its place, and ``tol`` is the duality gap.
+    :class:`bmsvm.MSVMClassifier` takes its place, and ``tol`` is the duality gap. It does so too
+    where ``SVC`` has not come to an end after ten million steps.
 
     Examples
     --------
@@ -90,8 +98,12 @@ class _OneVsRest:
         if len(np.unique(labels)) < 2:  # a fold without the class, or with nothing else
             sign = np.where(labels[0] == 1, 1.0, -1.0)
             return certified(problem, np.zeros((len(labels), 2)), sign * np.array([-1.0, 1.0]))
-        machine = SVC(C=1.0 / gamma, kernel="precomputed", tol=self.tol)
-        machine.fit(gram, labels, sample_weight=weights)
+        machine = SVC(C=1.0 / gamma, kernel="precomputed", tol=self.tol, max_iter=MOST_STEPS)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            machine.fit(gram, labels, sample_weight=weights)
+        if machine.fit_status_ != 0:  # it was stopped, or has met what is no number
+            return solve(problem, tol=self.tol, start=start)
         dual = np.zeros((len(labels), 2))
         dual[machine.support_, 1 - labels[machine.support_]] = np.abs(machine.dual_coef_[0]) * gamma
         dual = np.minimum(dual, problem.upper)
