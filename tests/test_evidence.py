@@ -131,7 +131,9 @@ def test_one_chain_has_an_r_hat():
     assert evidence._largest_rhat(noise + 5 * (np.arange(41) > 20)[:, None, None]) > 1.5
 
 
-@pytest.mark.parametrize("likelihood", ["hinge", "normalized"])
+@pytest.mark.parametrize(
+    "likelihood", [pytest.param("hinge", marks=pytest.mark.long), "normalized"]
+)
 def test_the_mean_gradient_is_the_slope_of_the_evidence(likelihood):
     """From exact posterior draws, against differences of the surface: false alarm 1e-4."""
     parts, z = surfaces()[likelihood], []

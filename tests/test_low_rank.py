@@ -289,7 +289,7 @@ def data(n):
 @functools.cache
 def posterior(preset, dtype="float64", num_nodes=256):
     """Posterior means and their standard errors of logs and functions under one preset."""
-    X, y = data(150)
+    X, y = data(75)
     how = LowRank("fourier", rank=12, dtype=dtype)
     problem = prepare(X, y, likelihood="normalized", hyperparameters=oracle.LIVELY, features=how)
     if preset == "large":  # so many points that their error is far below Monte Carlo's

@@ -8,7 +8,15 @@ import pytest
 import scipy.optimize
 import scipy.special
 
-from bmsvm import PAPER, UNIT_NOISE, BMSVMClassifier, BMSVMGibbs, cross_validate_modes, load
+from bmsvm import (
+    PAPER,
+    UNIT_NOISE,
+    BMSVMClassifier,
+    BMSVMGibbs,
+    LowRank,
+    cross_validate_modes,
+    load,
+)
 from bmsvm.inference import modes
 from bmsvm.kernels import gram_of
 
@@ -197,4 +205,16 @@ def test_the_sampler_takes_it_by_name():
     )
     problem = sampler.prepare(X, y)
     assert problem.hyper == sampler.lengthscale_selection.hyperparameters
+    assert sampler.lengthscale_selection.precision == pytest.approx(0.1)
+
+
+def test_many_rows_tell_tau_themselves():
+    X, y = data(40)
+    sampler = BMSVMGibbs(
+        likelihood="normalized",
+        lengthscale="mode-cv",
+        lengthscale_options={"grid": [1.0], "precisions": [0.1], "progress_bar": False},
+        features=LowRank(rank=5),
+    )
+    assert sampler.prepare(X, y).hyper == PAPER
     assert sampler.lengthscale_selection.precision == pytest.approx(0.1)

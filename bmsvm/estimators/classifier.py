@@ -127,8 +127,8 @@ class BMSVMClassifier(
         Further arguments of the other three ways.
     hyperparameters
         Constants of the other priors. None: :data:`bmsvm.UNIT_NOISE`, the paper's but for a noise
-        variance near 1; :data:`bmsvm.PAPER` are the paper's. With ``lengthscale="mode-cv"`` the
-        prior of tau is a narrow one around the tau that was found.
+        variance near 1; :data:`bmsvm.PAPER` are the paper's. With ``lengthscale="mode-cv"`` and an
+        exact Gram matrix the prior of tau is a narrow one around the tau that was found.
     features
         The Gram matrix: ``"exact"``; or of low rank, by ``"nystrom"`` or ``"fourier"``, in time and
         memory linear in the rows; or a :class:`bmsvm.LowRank`, which says more. ``"auto"``:

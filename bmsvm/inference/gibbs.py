@@ -135,8 +135,9 @@ class BMSVMGibbs(MCMCKernel):
         theta: a positive number, or one per feature; ``"sample"``, to make it a parameter; or a way
         to set it from the data when they are prepared, ``"marginal-likelihood"``
         (:func:`bmsvm.maximize_evidence`), ``"cv"`` (:func:`bmsvm.cross_validate`) or
-        ``"mode-cv"`` (:func:`bmsvm.cross_validate_modes`), which also sets the prior of tau. What
-        these found is then in the attribute ``lengthscale_selection``.
+        ``"mode-cv"`` (:func:`bmsvm.cross_validate_modes`), which also sets the prior of tau where
+        the Gram matrix is exact. What these found is then in the attribute
+        ``lengthscale_selection``.
     lengthscale_prior, lengthscale_bounds, lengthscale_grid, per_feature
         How a sampled lengthscale is sampled; see :func:`bmsvm.models.prepare`.
     lengthscale_options
@@ -343,8 +344,8 @@ class BMSVMGibbs(MCMCKernel):
         if getattr(found, "interrupted", False):
             raise KeyboardInterrupt("interrupted while the lengthscale was chosen")
         settings = {**self._settings, "lengthscale": found.lengthscale}
-        if isinstance(found, ModeCrossValidation):
-            settings["hyperparameters"] = found.hyperparameters
+        if isinstance(found, ModeCrossValidation) and self._settings["features"] is None:
+            settings["hyperparameters"] = found.hyperparameters  # many rows tell tau themselves
         return settings
 
     def init(self, rng_key, num_warmup, init_params, model_args, model_kwargs):
