@@ -108,7 +108,9 @@ def classifiers(seed: int) -> dict:
             lengthscale="marginal-likelihood", random_state=seed
         ),
         "bmsvm sample": lambda: BMSVMClassifier(lengthscale="sample", random_state=seed),
-        "bmsvm as averaged": lambda: BMSVMClassifier(calibration=None, random_state=seed),
+        "bmsvm as averaged": lambda: BMSVMClassifier(
+            lengthscale="marginal-likelihood", calibration=None, random_state=seed
+        ),
         "bmsvm paper's priors": lambda: BMSVMClassifier(
             hyperparameters=PAPER, calibration=None, random_state=seed
         ),

@@ -50,14 +50,14 @@ def mode_by_scipy(gram, labels, weights, tau):
     return gram @ found.x.reshape(n, c)
 
 
-@pytest.mark.parametrize("theta", [0.7, 3.0])
-def test_modes_are_those_of_another_solver(theta):
+@pytest.mark.parametrize(("theta", "heaviest"), [(0.7, 2.0), (3.0, 2.0), (0.7, 1000.0)])
+def test_modes_are_those_of_another_solver(theta, heaviest):
     X, y = data(30)
     gram = gram_of("gaussian", X, theta)
-    weights = np.linspace(0.5, 2.0, 30)
+    weights = np.append(heaviest, np.linspace(0.5, 2.0, 29))
     held = np.zeros((30, 1, 2))
     held[::2, 0, 0] = held[1::2, 0, 1] = 1
-    how = modes._root(gram), y, 3, weights, held, TAUS
+    how = modes._root(gram, weights), y, 3, weights, held, TAUS
     found, near = modes._held_out_modes(*how, steps=1000), modes._held_out_modes(*how)
     assert found.shape == near.shape == (3, 1, 30, 3)
     for number, tau in enumerate(TAUS):
@@ -66,20 +66,19 @@ def test_modes_are_those_of_another_solver(theta):
             expected = mode_by_scipy(gram, y, weights * ~inside, tau)[inside]
             size = np.abs(expected).max()
             np.testing.assert_allclose(found[number, 0, inside], expected, atol=2e-3 * size)
-            np.testing.assert_allclose(near[number, 0, inside], expected, atol=0.1 * size)
+            if heaviest < 10:  # few steps are enough where weights are alike
+                np.testing.assert_allclose(near[number, 0, inside], expected, atol=0.1 * size)
 
 
 def test_rows_of_weight_zero_are_left_out():
-    X, y = data(32)
-    gram, some = gram_of("gaussian", X, 1.5), np.arange(32) < 24
-    held = modes._deal(y, 4, np.random.default_rng(0))[:, None]
-    whole = modes._held_out_modes(
-        modes._root(gram), y, 3, some.astype(float), held, TAUS, steps=1000
-    )
-    alone = modes._held_out_modes(
-        modes._root(gram[:24, :24]), y[:24], 3, np.ones(24), held[:24], TAUS, steps=1000
-    )
-    np.testing.assert_allclose(whole[:, :, :24], alone, atol=2e-3 * np.abs(alone).max())
+    X, y = data(40)
+    some, options = np.arange(40) < 30, {"grid": [1.0, 2.0], "precisions": [0.1, 0.01]}
+    whole = find(X, y, row_weights=some.astype(float), **options)
+    alone = find(X[some], y[some], **options)
+    np.testing.assert_array_equal(whole.log_loss, alone.log_loss)
+    assert whole.num_rows == alone.num_rows == 30
+    heavy = find(X, y, row_weights=np.full(40, 1e300), **options)
+    assert np.isfinite(heavy.log_loss).all()
 
 
 def test_rows_are_dealt_in_proportion_to_the_classes():
@@ -152,7 +151,7 @@ def test_some_rows_serve_for_all():
         ({"max_rows": 2}, "max_rows must be an integer of at least 3; got 2"),
         ({"grid": [1.0, -2.0]}, "grid must be a list of positive numbers"),
         ({"row_weights": np.full(20, -1.0)}, "row_weights"),
-        ({"precisions": 0.1}, "precisions must be a list of positive numbers; got 0.1"),
+        ({"precisions": 0.1}, "precisions must be a list of positive numbers .* got 0.1"),
     ],
 )
 def test_mistakes_are_named(settings, message):

@@ -147,7 +147,7 @@ class BMSVMClassifier(
         Where chains start: ``"default"``, or ``"variational"``, at draws of that distribution.
     num_chains, num_warmup, num_samples, thinning
         Number of chains, sweeps in which the sampler tunes itself, draws of each chain, and
-        sweeps for each draw. ``num_warmup=None`` is 300, 150 with ``lengthscale="mode-cv"``, and
+        sweeps for each draw. ``num_warmup=None`` is 300, 150 where ``"mode-cv"`` has found tau, and
         50 with ``"marginal-likelihood"``, whose search has tuned the chains; ``thinning=None``
         is 1, and 4 under the preset ``"large"``, whose sweeps are short.
     standardize
@@ -504,7 +504,8 @@ class BMSVMClassifier(
         if tuned:
             return WARMUP_IF_TUNED
         method = self._lengthscale()
-        return WARMUP_IF_HELD if isinstance(method, str) and method == "mode-cv" else WARMUP
+        held = isinstance(method, str) and method == "mode-cv" and self.features_ == "exact"
+        return WARMUP_IF_HELD if held else WARMUP
 
     def _thinning(self, problem: Problem) -> int:
         if self.thinning is not None:

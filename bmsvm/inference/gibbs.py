@@ -345,7 +345,8 @@ class BMSVMGibbs(MCMCKernel):
             raise KeyboardInterrupt("interrupted while the lengthscale was chosen")
         settings = {**self._settings, "lengthscale": found.lengthscale}
         if isinstance(found, ModeCrossValidation) and self._settings["features"] is None:
-            settings["hyperparameters"] = found.hyperparameters  # many rows tell tau themselves
+            # The moves of low rank need tau free.
+            settings["hyperparameters"] = found.hyperparameters
         return settings
 
     def init(self, rng_key, num_warmup, init_params, model_args, model_kwargs):

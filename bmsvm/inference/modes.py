@@ -68,6 +68,9 @@ STEPS = 40
 NEAR_ZERO = 1e-6
 """Eigenvalues below this part of the largest are dropped: modes are found in float32."""
 
+LARGEST_POWER = 30
+"""Of ten, in lengthscales and precisions."""
+
 ROW_MULTIPLE = 32
 """Empty rows fill the data up to a multiple of this, so that sizes share a program."""
 
@@ -161,6 +164,7 @@ def cross_validate_modes(
     weights = np.ones(len(rows))
     if row_weights is not None:
         weights = check_row_weights(row_weights, len(rows))
+    rows, labels, weights = rows[weights > 0], labels[weights > 0], weights[weights > 0]
     rng = np.random.default_rng(np.asarray(jax.random.key_data(rng_key)).ravel())
     if max_rows is not None:
         check_count("max_rows", max_rows, smallest=max(2, len(classes)))
@@ -176,7 +180,7 @@ def cross_validate_modes(
     log_loss = np.empty((len(thetas), len(taus)))
     for number, theta in enumerate(tqdm(thetas, desc="mode-cv", disable=not progress_bar)):
         gram, _ = kernels.check_gram(kernels.gram_of(kernel, rows, theta))
-        root = _root(gram)
+        root = _root(gram, weights)
         scores = _held_out_modes(root, labels, len(classes), weights, held, taus)
         for at, each in enumerate(scores):
             log_loss[number, at] = np.mean(
@@ -201,8 +205,11 @@ def cross_validate_modes(
 def _values(name: str, given: ArrayLike) -> np.ndarray:
     """Return positive numbers as an array of one axis, or raise ``ValueError``."""
     values = positive_numbers(given)
-    if values is None or values.ndim != 1:
-        raise ValueError(f"{name} must be a list of positive numbers; got {given!r}")
+    if values is None or values.ndim != 1 or np.any(np.abs(np.log10(values)) > LARGEST_POWER):
+        raise ValueError(
+            f"{name} must be a list of positive numbers from 1e-{LARGEST_POWER} to "
+            f"1e{LARGEST_POWER}; got {given!r}"
+        )
     return values
 
 
@@ -214,17 +221,20 @@ def _deal(labels: np.ndarray, folds: int, rng: np.random.Generator) -> np.ndarra
     return held
 
 
-def _root(gram: np.ndarray) -> np.ndarray:
-    """Root R of a Gram matrix, ``K = R R'`` with orthogonal columns: float32, shape (m, r).
+def _root(gram: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Root R of a Gram matrix, ``K = R R'``, with R'WR diagonal: float32, shape (m, r).
 
+    W has the weights of the rows, and the diagonal then bounds the curvature in each coordinate.
     m is n rounded up, and r is m, or a half, a quarter or an eighth of it, zeros filling what there
     is too much, so that data and lengthscales share a few programs.
     """
-    values, vectors = scipy.linalg.eigh(gram)
-    kept = np.flatnonzero(values > NEAR_ZERO * values[-1])
+    scale = np.sqrt(weights / weights.max())
+    values, vectors = scipy.linalg.eigh(scale[:, None] * gram * scale)
+    least = max(NEAR_ZERO * scale.min() ** 2, 1e-12)  # that of a light row is small, and counts
+    kept = np.flatnonzero(values > least * values[-1])
     m = len(values) + -len(values) % ROW_MULTIPLE
     root = np.zeros((m, next(m // part for part in (8, 4, 2, 1) if m // part >= len(kept))))
-    root[: len(values), : len(kept)] = vectors[:, kept] * np.sqrt(values[kept])
+    root[: len(values), : len(kept)] = vectors[:, kept] * np.sqrt(values[kept]) / scale[:, None]
     return root.astype(np.float32)
 
 
@@ -241,9 +251,10 @@ def _held_out_modes(
     n, deals, folds = held.shape
     flat = held.reshape(n, deals * folds)
     empty = ((0, len(root) - n), (0, 0))
-    parts = (np.eye(n_classes)[labels], weights[:, None] * (1 - flat), flat)
+    largest = weights.max()  # weights and taus over one number have the same modes
+    parts = (np.eye(n_classes)[labels], weights[:, None] / largest * (1 - flat), flat)
     padded = [np.pad(part, empty).astype(np.float32) for part in parts]
-    scores = _path(root, *padded, taus.astype(np.float32), deals=deals, steps=steps)
+    scores = _path(root, *padded, (taus / largest).astype(np.float32), deals=deals, steps=steps)
     return np.asarray(scores, np.float64)[:, :, :n]
 
 
@@ -265,7 +276,8 @@ def _path(
     that of softmax is at most 1/2.
     """
     (n, r), c, m = root.shape, targets.shape[1], held.shape[1]
-    curvature = 0.5 * jnp.max(weights) * jnp.sum(root**2, axis=0)[:, None, None]
+    whole = jnp.max(weights, axis=1)  # a row's weight outside its own fold
+    curvature = 0.5 * (whole @ root**2)[:, None, None] + jnp.finfo(root.dtype).tiny
 
     def functions(x):  # one product with the root for all folds and classes
         return (root @ x.reshape(r, m * c)).reshape(n, m, c)
