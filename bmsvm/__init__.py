@@ -1,37 +1,35 @@
 """Bayesian multicategory support vector machines."""
 
-from bmsvm.estimators import BMSVMClassifier
-from bmsvm.features import LowRank
-from bmsvm.inference import (
-    BMSVMGibbs,
-    cross_validate,
-    cross_validate_modes,
-    maximize_evidence,
-    run_chains,
-)
-from bmsvm.machines import AltMSVM, MSVMClassifier, OneVsRestSVC
-from bmsvm.models import PAPER, UNIT_NOISE, Hyperparameters, Problem, prepare
-from bmsvm.persistence import load
+from bmsvm._predicting import Predictive
+from bmsvm._version import __version__
+from bmsvm.classifier import BMSVMClassifier
+from bmsvm.inference import HMC, BMSVMGibbs, CollapsedHMC, Gibbs, Paper, run_chains
+from bmsvm.kernels import Fourier, Nystrom
+from bmsvm.models import PAPER, Hyperparameters, Problem, Sampled, prepare
+from bmsvm.posterior import Posterior
 from bmsvm.rows import from_batches
-
-__version__ = "0.1.0.dev0"
+from bmsvm.selection import Evidence, GridCV, ModeCV
 
 __all__ = [
+    "HMC",
     "PAPER",
-    "UNIT_NOISE",
-    "AltMSVM",
     "BMSVMClassifier",
     "BMSVMGibbs",
+    "CollapsedHMC",
+    "Evidence",
+    "Fourier",
+    "Gibbs",
+    "GridCV",
     "Hyperparameters",
-    "LowRank",
-    "MSVMClassifier",
-    "OneVsRestSVC",
+    "ModeCV",
+    "Nystrom",
+    "Paper",
+    "Posterior",
+    "Predictive",
     "Problem",
-    "cross_validate",
-    "cross_validate_modes",
+    "Sampled",
+    "__version__",
     "from_batches",
-    "load",
-    "maximize_evidence",
     "prepare",
     "run_chains",
 ]

@@ -1,26 +1,19 @@
-"""What moves through the model: blocks, the NumPyro kernel of them, a runner; and theta set."""
+"""Samplers: Gibbs blocks, the NumPyro kernel that composes them, and the chain driver."""
 
-from bmsvm.inference.cross_validation import CrossValidation, cross_validate
-from bmsvm.inference.evidence import EvidenceMaximum, maximize_evidence
-from bmsvm.inference.gibbs import BMSVMGibbs, BMSVMState
-from bmsvm.inference.loo import LeaveOneOut, leave_one_out
-from bmsvm.inference.modes import ModeCrossValidation, cross_validate_modes
-from bmsvm.inference.presets import PRESETS, preset_blocks
+from bmsvm.inference.gibbs import MACHINE_SITES, BMSVMGibbs, BMSVMState
 from bmsvm.inference.run import Run, run_chains
+from bmsvm.inference.samplers import HMC, Blocks, CollapsedHMC, Gibbs, Paper, Sampler
 
 __all__ = [
-    "PRESETS",
+    "HMC",
+    "MACHINE_SITES",
     "BMSVMGibbs",
     "BMSVMState",
-    "CrossValidation",
-    "EvidenceMaximum",
-    "LeaveOneOut",
-    "ModeCrossValidation",
+    "Blocks",
+    "CollapsedHMC",
+    "Gibbs",
+    "Paper",
     "Run",
-    "cross_validate",
-    "cross_validate_modes",
-    "leave_one_out",
-    "maximize_evidence",
-    "preset_blocks",
+    "Sampler",
     "run_chains",
 ]

@@ -7,8 +7,8 @@ from typing import cast
 import jax
 import jax.numpy as jnp
 
-from bmsvm.models.kernel_parameters import KernelGrid
 from bmsvm.models.problem import Problem
+from bmsvm.models.theta import KernelGrid
 
 __all__ = ["walk_on_grid"]
 

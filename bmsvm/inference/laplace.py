@@ -16,8 +16,8 @@ so that the reference is that of one process.
 from __future__ import annotations
 
 import functools
-from dataclasses import replace
-from typing import Any, cast
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -25,21 +25,26 @@ import numpy as np
 import scipy.linalg
 import scipy.optimize
 
-from bmsvm.inference.loo import obstacle
-from bmsvm.inference.quasirandom import noise_nodes
-from bmsvm.inference.sharding import beside, some_rows_here
-from bmsvm.models.collapsed import (
+from bmsvm.inference.reference import (
     Coordinates,
+    Reference,
+    Setup,
+    from_coordinates,
+    log_density,
+    rotate,
+    unrotate,
+)
+from bmsvm.inference.sharding import beside, row_parts, some_rows_here
+from bmsvm.models.integrated import (
+    check_integrable,
     fisher_information,
     functions_of,
-    log_density,
     log_marginal_likelihood,
 )
-from bmsvm.models.kernel_parameters import KernelGrid
 from bmsvm.models.problem import Problem
-from bmsvm.models.reference import Reference, from_coordinates, rotate, unrotate
+from bmsvm.models.quadrature import noise_nodes
 
-__all__ = ["NODES", "with_reference"]
+__all__ = ["NODES", "laplace_setup"]
 
 NODES = 16
 """Points at which the noise of the scores is integrated, or twice the columns if that is more."""
@@ -77,9 +82,24 @@ MOST_SPREAD = 0.5
 SMALLEST_RATIO, LARGEST_RATIO = 1e-6, 1e6
 
 
-def _mean_log_likelihood(x, around, logs, scale, nodes, problem):
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class _Target:
+    """The posterior to be approximated: its data, and the points of the noise (J, k)."""
+
+    problem: Problem
+    nodes: jax.Array
+    parts: int = field(default=1, metadata={"static": True})
+    """Equal parts into which rows are spread over devices."""
+
+    def log_likelihood(self, x: jax.Array, logs: jax.Array, scale: jax.Array) -> jax.Array:
+        """Log likelihood of x (k, r + 1) at (log sigma, log d)."""
+        return log_marginal_likelihood(x, logs, scale, self.nodes, self.problem, self.parts)
+
+
+def _mean_log_likelihood(x, around, logs, scale, target: _Target):
     """Log likelihood of x (k, r + 1) plus each of ``around`` (s, k, r + 1), the mean over them."""
-    each = jax.vmap(lambda by: log_marginal_likelihood(x + by, logs, scale, nodes, problem))
+    each = jax.vmap(lambda by: target.log_likelihood(x + by, logs, scale))
     return jnp.mean(each(around))
 
 
@@ -89,27 +109,26 @@ def _value_and_slope(
     around: jax.Array,
     logs: jax.Array,
     scale: jax.Array,
-    nodes: jax.Array,
-    problem: Problem,
+    target: _Target,
 ) -> tuple[jax.Array, jax.Array]:
     """Mean log likelihood plus log prior of x at (log sigma, log d), and its gradient."""
 
     def value(x):
         # The intercept has about the precision d too, by its scale.
         prior = -0.5 * jnp.exp(logs[1]) * jnp.sum(x**2)
-        return _mean_log_likelihood(x, around, logs, scale, nodes, problem) + prior
+        return _mean_log_likelihood(x, around, logs, scale, target) + prior
 
     return jax.value_and_grad(value)(x)
 
 
 @jax.jit
-def _slope_by_log_scale(x, around, logs, scale, nodes, problem):
+def _slope_by_log_scale(x, around, logs, scale, target):
     """Return the derivative of the gradient of the log likelihood by log sigma, (k, r + 1)."""
     step = 1e-2
 
     def slope(by):
         moved = logs + jnp.asarray([by, 0.0])
-        return jax.grad(_mean_log_likelihood)(x, around, moved, scale, nodes, problem)
+        return jax.grad(_mean_log_likelihood)(x, around, moved, scale, target)
 
     return (slope(step) - slope(-step)) / (2 * step)
 
@@ -119,8 +138,7 @@ def _mode(
     around: np.ndarray,
     logs: np.ndarray,
     scale: float,
-    nodes: jax.Array,
-    problem: Problem,
+    target: _Target,
     information: np.ndarray,
     rotation: np.ndarray,
     steps: int,
@@ -133,7 +151,7 @@ def _mode(
         return np.asarray(rotate(flat.reshape(x.shape) / root, turned))
 
     def loss(flat):
-        value, slope = _value_and_slope(outward(flat), around, logs, scale, nodes, problem)
+        value, slope = _value_and_slope(outward(flat), around, logs, scale, target)
         inward = np.asarray(unrotate(np.asarray(slope), turned)) / root
         return -float(value), -inward.ravel().astype(np.float64)
 
@@ -175,11 +193,11 @@ def _curvature(
     places: np.ndarray,
     logs: np.ndarray,
     scale: float,
-    nodes: jax.Array,
-    problem: Problem,
+    target: _Target,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Rotation and eigenvalues (k, r + 1) of the Fisher information, the mean over places."""
     _, k, wide = places.shape
+    problem, nodes = target.problem, target.nodes
     basis, eigenvalues = problem.factor
     information = jnp.zeros(())
     for x in places:
@@ -222,24 +240,23 @@ def _ratio(centre: np.ndarray, curvature: np.ndarray, ratio: float) -> float:
     return ratio
 
 
-def with_reference(problem: Problem, *, num_nodes: int | None = None) -> Problem:
-    """Give a problem the reference that :func:`bmsvm.inference.blocks.collapsed` goes by.
+def laplace_setup(problem: Problem, *, num_nodes: int | None = None) -> Setup:
+    """Return the reference of a problem, and of each value of its grid if it has one.
 
     Parameters
     ----------
     problem
-        The prepared data: theta fixed or on a grid, each value of which has a reference; coupling
-        ``sum_to_zero``, likelihood ``hinge`` or ``normalized``.
+        The prepared data: theta fixed or on a grid; coupling ``sum_to_zero``, likelihood ``hinge``
+        or ``normalized``.
     num_nodes
         Points at which the noise is integrated: even, at least twice the columns. Default: 16, or
         as many as are needed.
     """
-    if problem.grid is not None:
-        return _with_references(problem, num_nodes)
-    needed = obstacle(problem.coupling, problem.likelihood)
-    if needed is not None or problem.samples_kernel:
-        given = "parameters of the kernel that are fixed, or a lengthscale on a given grid"
-        raise ValueError(f'preset="large" needs {needed or given}')
+    check_integrable('sampler="collapsed"', problem.coupling, problem.likelihood)
+    if problem.family is not None:
+        raise ValueError(
+            'sampler="collapsed" needs kernel parameters that are fixed, or a lengthscale on a grid'
+        )
     k = problem.n_columns
     count = max(NODES, 2 * k) if num_nodes is None else num_nodes
     if count < 2 * k or count % 2:
@@ -247,35 +264,48 @@ def with_reference(problem: Problem, *, num_nodes: int | None = None) -> Problem
             f"num_nodes must be even and at least {2 * k}, twice the columns; got {num_nodes}"
         )
     nodes = jnp.asarray(noise_nodes(count, k), jnp.result_type(float))
+    if problem.grid is None:
+        return Setup(_reference(nodes, problem), row_parts=row_parts(problem))
+    each = [
+        _reference(nodes, replace(problem.at(jnp.asarray(i)), grid=None))
+        for i in range(problem.grid.values.size)
+    ]
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *each)
+    return Setup(stacked, on_grid=True, row_parts=row_parts(problem))
+
+
+def _reference(nodes: jax.Array, problem: Problem) -> Reference:
+    """Make the reference of a problem with a fixed theta."""
     near = some_rows_here(problem, REFERENCE_ROWS)
-    reference, scales = _from_some(nodes, near)
-    reference = beside(reference, problem)
+    reference, scales = _from_some(_Target(near, nodes))
     if near.n_rows < problem.n_rows:
-        reference, scales = _refined(reference, problem.n_rows / near.n_rows, problem)
+        target = _Target(problem, nodes, row_parts(problem))
+        reference = beside(reference, problem)
+        reference, scales = _refined(reference, problem.n_rows / near.n_rows, target)
     reference = reference._replace(scales=jnp.asarray(scales))
     kept = jax.tree.map(lambda part: jnp.asarray(part, nodes.dtype), reference)
-    return replace(problem, reference=beside(kept, problem))
+    return beside(kept, problem)
 
 
-def _from_some(nodes: jax.Array, problem: Problem) -> tuple[Reference, np.ndarray]:
-    """Make the reference of rows that are here, and standard deviations of log sigma and log d."""
-    hyper = problem.hyper
+def _from_some(target: _Target) -> tuple[Reference, np.ndarray]:
+    """Make the reference, and the standard deviations of log sigma and log d."""
+    problem, hyper = target.problem, target.problem.hyper
     log_scale = 0.5 * float(np.log(hyper.noise_rate / hyper.noise_shape))
     precision = 0.1
     logs = np.asarray([log_scale, np.log(precision) - 2 * log_scale])
     scale = _intercept_scale(logs, problem)
-    x, logs = _rough_mode(logs, scale, nodes, problem)
+    x, logs = _rough_mode(logs, scale, target)
     x, scale = _rescaled(x, scale, logs, problem)
     alone, spread = np.zeros((1, *x.shape)), _both_ways(x.shape)
-    reference = _reference_at(x[None], alone, logs, scale, nodes, problem)
+    reference = _reference_at(x[None], alone, logs, scale, target)
     for number in range(PASSES):
-        better, scales = _best_logs(spread, replace(problem, reference=reference))
+        better, scales = _best_logs(spread, reference, target)
         way = better - logs
         logs = logs + (FURTHER if number else 1.0) * way
         at_logs = functools.partial(from_coordinates, logs=jnp.asarray(logs), reference=reference)
         places = np.asarray(jax.vmap(at_logs)(jnp.asarray(spread)))
         places, scale = _rescaled(places, scale, logs, problem)
-        reference = _reference_at(places, spread, logs, scale, nodes, problem)
+        reference = _reference_at(places, spread, logs, scale, target)
         if np.all(np.abs(way) < SETTLED * scales):
             break
     return reference, scales
@@ -287,35 +317,19 @@ def _both_ways(shape: tuple[int, ...]) -> np.ndarray:
     return np.concatenate([drawn, -drawn])
 
 
-def _refined(reference: Reference, times: float, problem: Problem) -> tuple[Reference, np.ndarray]:
-    """Put the reference of some rows right for all, of which there are so many times more.
+def _refined(reference: Reference, times: float, target: _Target) -> tuple[Reference, np.ndarray]:
+    """Correct the reference of some rows for all rows, which are ``times`` as many.
 
     The Fisher information grows with the rows; the mode, sigma and d are found again, from there.
     """
     rotation, curvature = np.asarray(reference.rotation), times * np.asarray(reference.curvature)
-    scale, nodes = float(reference.intercept_scale), reference.nodes
+    scale = float(reference.intercept_scale)
     x, logs = np.asarray(rotate(reference.mode, rotation)), np.asarray(reference.logs)
     spread = _both_ways(x.shape)
-    reference = _around(x, spread, rotation, curvature, logs, scale, nodes, problem)
-    logs, scales = _best_logs(spread, replace(problem, reference=reference))
+    reference = _around(x, spread, rotation, curvature, logs, scale, target)
+    logs, scales = _best_logs(spread, reference, target)
     x = np.asarray(from_coordinates(jnp.zeros(x.shape), jnp.asarray(logs), reference))
-    return _around(x, spread, rotation, curvature, logs, scale, nodes, problem), scales
-
-
-def _with_references(problem: Problem, num_nodes: int | None) -> Problem:
-    """Give each value of the grid its reference, and the problem that of the first."""
-    grid = cast(KernelGrid, problem.grid)
-    each = [
-        with_reference(replace(problem.at(jnp.asarray(i)), grid=None), num_nodes=num_nodes)
-        for i in range(grid.values.size)
-    ]
-    references = [cast(Reference, one.reference) for one in each]
-    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *references)
-    return replace(
-        problem,
-        grid=grid._replace(reference=stacked),
-        reference=references[int(grid.start)],
-    )
+    return _around(x, spread, rotation, curvature, logs, scale, target), scales
 
 
 def _intercept_scale(logs: np.ndarray, problem: Problem) -> float:
@@ -332,10 +346,9 @@ def _rescaled(
     return np.append(x[..., :-1], x[..., -1:] * scale / better, axis=-1), better
 
 
-def _rough_mode(
-    logs: np.ndarray, scale: float, nodes: jax.Array, problem: Problem
-) -> tuple[np.ndarray, np.ndarray]:
+def _rough_mode(logs: np.ndarray, scale: float, target: _Target) -> tuple[np.ndarray, np.ndarray]:
     """Mode of x and value of d in turn, as if all rows had the same Fisher information."""
+    problem = target.problem
     eigenvalues = np.asarray(problem.factor.eigenvalues, np.float64)
     squares = np.append(eigenvalues, scale**2 * problem.n_rows)
     x = np.zeros((problem.n_columns, len(squares)))
@@ -344,9 +357,9 @@ def _rough_mode(
     for _ in range(ROUNDS):
         ratio = np.exp(logs[1])
         guess = np.broadcast_to(level * squares, x.shape)
-        x = _mode(x, alone, logs, scale, nodes, problem, guess + ratio, identity, STEPS[0])
+        x = _mode(x, alone, logs, scale, target, guess + ratio, identity, STEPS[0])
         functions = functions_of(jnp.asarray(x), problem, scale)
-        information = _fisher(functions, jnp.asarray(logs), nodes, problem)
+        information = _fisher(functions, jnp.asarray(logs), target.nodes, problem)
         level = float(jnp.mean(jnp.einsum("jjn->n", information)) / len(information))
         guess = np.broadcast_to(level * squares, x.shape)
         logs[1] = np.log(_ratio((guess + ratio) * x, guess, ratio))
@@ -358,13 +371,12 @@ def _reference_at(
     spread: np.ndarray,
     logs: np.ndarray,
     scale: float,
-    nodes: jax.Array,
-    problem: Problem,
+    target: _Target,
 ) -> Reference:
     """Make the reference at (log sigma, log d), of the curvature at places (s, k, r + 1)."""
-    rotation, curvature = _curvature(places, logs, scale, nodes, problem)
+    rotation, curvature = _curvature(places, logs, scale, target)
     x = places.mean(axis=0)
-    return _around(x, spread, rotation, curvature, logs, scale, nodes, problem)
+    return _around(x, spread, rotation, curvature, logs, scale, target)
 
 
 def _around(
@@ -374,14 +386,13 @@ def _around(
     curvature: np.ndarray,
     logs: np.ndarray,
     scale: float,
-    nodes: jax.Array,
-    problem: Problem,
+    target: _Target,
 ) -> Reference:
     """Make the reference of a curvature, its mean near x (k, r + 1)."""
     information = curvature + np.exp(logs[1])
     around = np.asarray(jax.vmap(rotate, (0, None))(spread / np.sqrt(information), rotation))
-    x = _mode(x, around, logs, scale, nodes, problem, information, rotation, STEPS[1])
-    moved = np.asarray(_slope_by_log_scale(x, around, jnp.asarray(logs), scale, nodes, problem))
+    x = _mode(x, around, logs, scale, target, information, rotation, STEPS[1])
+    moved = np.asarray(_slope_by_log_scale(x, around, jnp.asarray(logs), scale, target))
     mode = np.asarray(unrotate(x, rotation))
     slope = np.asarray(unrotate(moved, rotation)) / information
     growth = np.sum(curvature * mode * slope) / max(np.sum(curvature * mode**2), 1e-300)
@@ -394,32 +405,35 @@ def _around(
         logs=np.asarray(logs),
         scales=np.full(2, 0.1),
         intercept_scale=np.asarray(scale),
-        nodes=nodes,
+        nodes=target.nodes,
     )
     return Reference(**parts)
 
 
 @jax.jit
 def _slope_of_logs(
-    logs: jax.Array, spread: jax.Array, problem: Problem
+    logs: jax.Array, spread: jax.Array, setup: Setup, problem: Problem
 ) -> tuple[jax.Array, jax.Array]:
     """Mean log density at (log sigma, log d) over coordinates xi (s, k, r + 1); its gradient."""
 
     def value(logs):
-        each = jax.vmap(lambda xi: log_density(Coordinates(xi, logs), problem))
+        each = jax.vmap(lambda xi: log_density(Coordinates(xi, logs), setup, problem))
         return jnp.mean(each(spread))
 
     return jax.value_and_grad(value)(logs)
 
 
-def _best_logs(spread: np.ndarray, problem: Problem) -> tuple[np.ndarray, np.ndarray]:
+def _best_logs(
+    spread: np.ndarray, reference: Reference, target: _Target
+) -> tuple[np.ndarray, np.ndarray]:
     """Find (log sigma, log d) of the largest mean log density, and standard deviations."""
+    setup = Setup(reference, row_parts=target.parts)
 
     def loss(logs):
-        value, slope = _slope_of_logs(jnp.asarray(logs), jnp.asarray(spread), problem)
+        value, slope = _slope_of_logs(jnp.asarray(logs), jnp.asarray(spread), setup, target.problem)
         return -float(value), -np.asarray(slope, np.float64)
 
-    start = np.asarray(cast(Reference, problem.reference).logs)
+    start = np.asarray(reference.logs)
     around = [(each - 1.5, each + 1.5) for each in start]
     found = scipy.optimize.minimize(
         loss, start, jac=True, method="L-BFGS-B", bounds=around, options={"maxiter": 8}

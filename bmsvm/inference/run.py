@@ -1,8 +1,8 @@
-"""Chains run in pieces: compiled once for each shape, watched, interrupted, and continued.
+"""The chain driver: chains run in chunks, compiled once for each shape, interrupted and resumed.
 
-``numpyro.infer.MCMC`` carries :class:`~bmsvm.BMSVMGibbs` too, and compiles anew in every ``run``.
-Here one program of a few sweeps serves warm-up and sampling, of any length, and of every later
-fit of the same shape.
+``numpyro.infer.MCMC`` runs :class:`~bmsvm.BMSVMGibbs` too, and compiles anew in every ``run``.
+Here one program of a few sweeps serves warm-up and sampling, of any length, and every later fit of
+the same shape.
 """
 
 from __future__ import annotations
@@ -14,112 +14,110 @@ import time
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 from jax.typing import ArrayLike
-from tqdm.auto import tqdm
 
+from bmsvm._arrays import for_pickling, unpickled
+from bmsvm._progress import progress
 from bmsvm._validation import check_choice, check_sweeps
-from bmsvm.inference.blocks import Block
+from bmsvm.inference.algorithm import Algorithm
 from bmsvm.inference.finite import check_finite
-from bmsvm.inference.gibbs import BMSVMGibbs, BMSVMState, sweep
-from bmsvm.inference.programs import forget_old_programs, give_back_memory
-from bmsvm.inference.sharding import place, to_host
+from bmsvm.inference.gibbs import BMSVMGibbs, BMSVMState
+from bmsvm.inference.sharding import place_chains, place_problem, to_host
 from bmsvm.models.problem import Problem
-from bmsvm.storage.store import PIECE, ChainStore, digest_of_arrays
+from bmsvm.storage.store import PIECE as CHUNK
+from bmsvm.storage.store import ChainStore, digest_of_arrays
 
-__all__ = ["COLLECTED", "Run", "for_pickling", "run_chains", "unpickled", "values_of"]
+__all__ = ["CHUNK", "Run", "advance_chains", "run_chains", "start_chains"]
 
-COLLECTED = ("scores", "noise_variance", "precision", "intercept")
-"""Sites that are kept unless something else is asked for."""
-
-PREDICTIVE = ("noise_variance", "precision", "intercept", "weights", "scores")
-"""Sites that a classifier predicts from."""
-
-WATCHED = (*PREDICTIVE, "accept_prob", "step_size", "num_steps")
-"""Those and what the sampler says of each draw. Chains advanced with the same blocks and the same
-sites share one compiled program."""
-
-FIELDS = (
-    *COLLECTED,
-    "weights",
-    "accept_prob",
-    "step_size",
-    "num_steps",
-    "lengthscale_accept_prob",
-)
+INFO = ("accept_prob", "step_size", "num_steps", "lengthscale_accept_prob")
+"""What the sampler reports of each draw."""
 
 
-def _is_key(leaf: Any) -> bool:
-    return jnp.issubdtype(getattr(leaf, "dtype", float), jax.dtypes.prng_key)
-
-
-def for_pickling(tree: Any) -> Any:
-    """Return a pytree of arrays whose types do not depend on how JAX is set when it is unpickled.
-
-    :func:`unpickled` undoes it.
-    """
-    return jax.tree.map(_on_host, tree)
-
-
-def unpickled(tree: Any) -> Any:
-    """Undo :func:`for_pickling`."""
-    with jax.enable_x64(True):
-        return jax.tree.map(lambda leaf: leaf if _is_key(leaf) else jnp.asarray(leaf), tree)
-
-
-def _on_host(leaf: jax.Array) -> Any:
-    """Return a leaf for pickling: JAX would give arrays its float type of the time of unpickling.
-
-    Python numbers stay what they are to JAX, or the program of the chains would not be found again.
-    """
-    if _is_key(leaf):
-        return leaf
-    return leaf.item() if leaf.aval.weak_type and leaf.ndim == 0 else np.asarray(leaf)
-
-
-def values_of(state: BMSVMState, collect: tuple[str, ...]) -> dict[str, jax.Array]:
-    """Sites of the current draw, of each chain that the state holds."""
+def sites_of(state: BMSVMState) -> dict[str, jax.Array]:
+    """Public sites of the current draw, and :data:`INFO`, of each chain of the state."""
     sites = {name.lstrip("_"): value for name, value in state.z.items()}
-    return {name: sites[name] if name in sites else getattr(state, name) for name in collect}
+    return {**sites, **{name: getattr(state, name) for name in INFO}}
 
 
-@functools.partial(jax.jit, static_argnames=("blocks", "collect"))
+class _Program(NamedTuple):
+    """What determines the compiled program of a chunk, besides shapes."""
+
+    algorithm: Algorithm
+    collect: tuple[str, ...]
+
+
+PLAIN = BMSVMGibbs()
+"""Packs the state of any algorithm; its own settings are not used."""
+
+
+@functools.partial(jax.jit, static_argnames="program")
 def _advance(
-    state: BMSVMState,
-    count: jax.Array,
-    thinning: jax.Array,
-    *,
-    blocks: tuple[Block, ...],
-    collect: tuple[str, ...],
+    state: BMSVMState, count: jax.Array, thinning: jax.Array, *, program: _Program
 ) -> tuple[BMSVMState, dict[str, jax.Array]]:
     """Make ``count`` draws, ``thinning`` sweeps each; draws past ``count`` are zeros.
 
-    The problem stays out of the loops and of what is returned, or it would be copied.
+    Problem and setup stay out of the loops and of the result, or they would be copied.
     """
-    problem = state.problem
+    shared: Any = {"problem": state.problem, "setup": state.setup}
+    without: Any = dict.fromkeys(shared)
 
     def values(moving):
-        return values_of(moving._replace(problem=problem), collect)
+        found = sites_of(moving._replace(**shared))
+        return {name: found[name] for name in program.collect}
 
     def one_sweep(_, moving):
-        return sweep(moving._replace(problem=problem), blocks)._replace(problem=cast(Any, None))
+        return PLAIN.advance(moving._replace(**shared), program.algorithm)._replace(**without)
 
     def draw(i, carry):
         moving, kept = carry
         moving = jax.lax.fori_loop(0, thinning, one_sweep, moving)
         found = values(moving)
-        return moving, {name: kept[name].at[i].set(found[name]) for name in collect}
+        return moving, {name: kept[name].at[i].set(found[name]) for name in program.collect}
 
-    moving = state._replace(problem=cast(Any, None))
+    moving = state._replace(**without)
     shapes = jax.eval_shape(values, moving)
-    empty = {name: jnp.zeros((PIECE, *like.shape), like.dtype) for name, like in shapes.items()}
-    moving, kept = jax.lax.fori_loop(0, count, draw, (moving, empty))
-    return moving, kept
+    empty = {name: jnp.zeros((CHUNK, *like.shape), like.dtype) for name, like in shapes.items()}
+    return jax.lax.fori_loop(0, count, draw, (moving, empty))
+
+
+def start_chains(
+    kernel: BMSVMGibbs,
+    rng_key: jax.Array,
+    problem: Problem,
+    *,
+    num_chains: int,
+    num_warmup: int,
+    init_params: Mapping[str, ArrayLike] | None = None,
+) -> BMSVMState:
+    """Return vectorised chains at their starting points."""
+    keys = jax.random.split(rng_key, num_chains)
+    return kernel.init(keys, num_warmup, init_params, (problem,), {})
+
+
+def advance_chains(
+    state: BMSVMState, algorithm: Algorithm, count: int, thinning: int, collect: tuple[str, ...]
+) -> tuple[BMSVMState, dict[str, jax.Array]]:
+    """Make at most :data:`CHUNK` draws of vectorised chains.
+
+    Returns
+    -------
+    tuple
+        The chains, and their draws, each of shape (count, chain, ...).
+    """
+    program = _Program(algorithm, collect)
+    ahead, drawn = _advance(state, jnp.asarray(count), jnp.asarray(thinning), program=program)
+    ahead = ahead._replace(problem=state.problem, setup=state.setup)
+    jax.block_until_ready(ahead.i)
+    check_finite(
+        state, ahead, functools.partial(PLAIN.advance, algorithm=algorithm), count * thinning
+    )
+    return ahead, {name: value[:count] for name, value in drawn.items()}
 
 
 @dataclass(frozen=True)
@@ -128,31 +126,36 @@ class Run:
 
     samples
         Draws of each site, shape (chain, draw, ...); read from the store, if there is one, each
-        time they are asked for.
+        time they are used.
     state
-        Where the chains stand.
-    sampler
+        Where the chains are.
+    kernel
         The kernel that made them.
     thinning
         Sweeps for each draw.
     interrupted
         Whether fewer draws were made than asked for.
     seconds
-        Time it took, warm-up and compiling included.
+        Time it took, warm-up and compilation included.
     store
-        Where draws go to as they are made; None where they stay in memory.
+        Where draws are written as they are made; None if they stay in memory.
     mesh
-        The devices over which rows and chains are spread; None where they are not.
+        The devices over which rows and chains are spread; None if they are not.
     """
 
     samples: Mapping[str, np.ndarray]
     state: BMSVMState
-    sampler: BMSVMGibbs
+    kernel: BMSVMGibbs
     thinning: int
     interrupted: bool = False
     seconds: float = 0.0
     store: ChainStore | None = None
     mesh: Mesh | None = None
+
+    @property
+    def problem(self) -> Problem:
+        """The prepared data."""
+        return self.state.problem
 
     @property
     def num_samples(self) -> int:
@@ -161,26 +164,27 @@ class Run:
         return next(iter(self.samples.values())).shape[1] if stored is None else stored
 
     def loaded(self) -> Run:
-        """Return the run with all its draws in memory; :meth:`more` still goes on in the store."""
+        """Return the run with all draws in memory; :meth:`more` still appends to the store."""
         return replace(self, samples=dict(self.samples))
 
     def __getstate__(self) -> dict[str, Any]:
-        state = for_pickling(self.state)
+        moving = for_pickling(self.state._replace(problem=cast(Any, None)))
         return {
             **self.__dict__,
             "samples": dict(self.samples),
-            "state": state,
+            "state": (moving, self.state.problem),
             "store": None,
             "mesh": None,
         }
 
     def __setstate__(self, fields: dict[str, Any]) -> None:
-        self.__dict__.update({**fields, "state": unpickled(fields["state"])})
+        moving, problem = fields["state"]
+        self.__dict__.update({**fields, "state": unpickled(moving)._replace(problem=problem)})
 
-    def more(self, num_samples: int, *, progress_bar: bool = True) -> Run:
-        """Continue where the chains stopped: the same draws as having run longer.
+    def more(self, num_samples: int) -> Run:
+        """Continue where the chains stopped: the same draws as one longer run.
 
-        Chains with a store go on in it.
+        The draws of chains with a store are appended to it.
         """
         check_sweeps("num_samples", num_samples)
         began, store = time.perf_counter(), self.store
@@ -190,16 +194,15 @@ class Run:
                 state, total = store.last(state), self.num_samples + num_samples
                 if store.progress.draws != self.num_samples:
                     raise ValueError(
-                        f"these chains have {self.num_samples} draws, and their store has gone on "
-                        f"to {store.progress.draws}: call run_chains again with the same store"
+                        f"these chains have {self.num_samples} draws and their store has "
+                        f"{store.progress.draws}: call run_chains again with the same store"
                     )
             state, pieces, interrupted = _draw(
-                self.sampler,
+                self.kernel,
                 state,
                 total,
                 self.thinning,
                 tuple(self.samples),
-                "sample" if progress_bar else None,
                 store=store,
                 mesh=self.mesh,
             )
@@ -214,7 +217,7 @@ class Run:
 
 
 def run_chains(
-    sampler: BMSVMGibbs,
+    kernel: BMSVMGibbs,
     rng_key: jax.Array,
     X: ArrayLike | Problem,
     y: ArrayLike | None = None,
@@ -222,26 +225,24 @@ def run_chains(
     num_warmup: int = 1000,
     num_samples: int = 1000,
     num_chains: int = 4,
-    thinning: int = 1,
+    thinning: int | None = None,
     collect: Sequence[str] | None = None,
     init_params: dict[str, ArrayLike] | None = None,
-    tuned: BMSVMState | None = None,
     store: str | os.PathLike[str] | None = None,
     mesh: Mesh | None = None,
-    progress_bar: bool = True,
 ) -> Run:
     """Run vectorised chains.
 
     An interruption (Ctrl-C) after the first draws returns those that are finished, with a warning;
-    :meth:`Run.more` makes the rest. With a store nothing that is complete is ever lost, however
-    the process ends: the same call goes on, and makes the same draws as if it had never stopped.
-    Chains that leave the finite numbers stop with a :class:`bmsvm.inference.finite.NonFiniteError`
-    that names the sweep, the block and the parameter.
+    :meth:`Run.more` makes the rest. With a store no complete chunk is ever lost, however the
+    process ends: the same call resumes, and makes the same draws as if it had never stopped.
+    Chains with non-finite values raise a :class:`bmsvm.inference.finite.NonFiniteError` that names
+    the sweep and the parameter.
 
     Parameters
     ----------
-    sampler
-        The kernel.
+    kernel
+        The kernel: the model, if the data are not prepared yet, and the sampler.
     rng_key
         Random key, from which each chain's is split.
     X, y
@@ -253,98 +254,88 @@ def run_chains(
     num_chains
         Number of chains.
     thinning
-        Sweeps for each draw.
+        Sweeps for each draw. Default: that of the sampler.
     collect
-        Sites to keep: of ``scores`` (n, c), ``noise_variance``, ``precision``, ``intercept`` (c,),
-        ``lengthscale`` or the kernel's other parameters where they are sampled, ``weights``
-        (r, k), ``accept_prob``, ``step_size``, ``num_steps``, ``lengthscale_accept_prob``.
-        Default: the first four, and the kernel's parameters where they are sampled.
+        Sites to keep: ``noise_variance``, ``precision``, ``intercept`` (c,), ``weights`` (r, k),
+        ``scores`` (n, c) unless they are integrated out, ``lengthscale`` or the kernel's other
+        parameters if they are sampled; and ``accept_prob``, ``step_size``, ``num_steps``,
+        ``lengthscale_accept_prob``. Default: all of them.
     init_params
         Where chains start, each value with a leading axis of chains; see
         :meth:`BMSVMGibbs.init`.
-    tuned
-        Chains of the same shape, such as those of :func:`bmsvm.maximize_evidence`, to go on from.
-        They tune themselves no more, and warm-up is only dropped.
     store
-        A directory to which draws are written as they are made, every 50, together with where the
-        chains stand; memory then does not grow with the chains. Needs ``bmsvm[store]``. Where it
-        holds a run of the same data, key and settings already, that run goes on up to
+        A directory to which draws are written as they are made, every 50, together with the state
+        of the chains, so that memory does not grow with the chains. Needs ``bmsvm[store]``. If it
+        holds a run of the same data, key and settings already, that run continues up to
         ``num_samples``, or is returned if it has as many or more; another run is refused.
     mesh
         Devices over which rows and chains are spread, from
         :func:`bmsvm.inference.sharding.make_mesh`. The draws are the same, up to rounding.
-    progress_bar
-        Whether to show progress.
     """
     check_sweeps("num_warmup", num_warmup, smallest=0)
     check_sweeps("num_samples", num_samples)
     check_sweeps("num_chains", num_chains)
+    problem = kernel.prepare(X) if y is None else kernel.prepare(X, y)
+    thinning = kernel.sampler_of(problem).thinning if thinning is None else thinning
     check_sweeps("thinning", thinning)
-    problem = sampler.prepare(X) if y is None else sampler.prepare(X, y)
-    compiles = forget_old_programs(problem)
-    theta = tuple(jax.eval_shape(lambda: problem.kernel_values(problem.first_kernel())))
-    collect = tuple(dict.fromkeys((*COLLECTED, *theta) if collect is None else collect))
-    if not collect:
-        raise ValueError(f"collect must name a site, of {', '.join((*FIELDS, *theta))}; got none")
-    if "lengthscale" in collect and "lengthscale" not in theta:
-        raise ValueError('collect names "lengthscale", which is fixed: pass lengthscale="sample"')
-    for name in collect:
-        check_choice("collect", name, (*FIELDS, *theta))
+    if mesh is not None:
+        problem = place_problem(problem, mesh)
     began = time.perf_counter()
-    keys = jax.random.split(rng_key, num_chains)
-    if tuned is None:
-        state = sampler.init(keys, num_warmup, init_params, (problem,), {})
-    else:
-        state = _begin(tuned._replace(problem=problem), num_warmup)
+    state = start_chains(
+        kernel,
+        rng_key,
+        problem,
+        num_chains=num_chains,
+        num_warmup=num_warmup,
+        init_params=init_params,
+    )
+    chosen = _checked_sites(collect, tuple(sites_of(state)))
     kept, earlier = None, 0.0
     with contextlib.ExitStack() as stack:
         if store is not None:
-            kept = _store_of(store, sampler, state, num_warmup, thinning, collect)
+            kept = _store_of(store, kernel, state, num_warmup, thinning, chosen)
             stack.enter_context(kept.opened())
             state = kept.begin(state)
             earlier = kept.progress.seconds
         state, _, interrupted = _draw(
-            sampler,
-            state,
-            num_warmup,
-            1,
-            collect,
-            "warm-up" if progress_bar else None,
-            keep=False,
-            store=kept,
-            mesh=mesh,
+            kernel, state, num_warmup, 1, chosen, keep=False, store=kept, mesh=mesh
         )
         pieces: list[dict[str, np.ndarray]] = []
         if not interrupted:
-            fresh = tuned is not None and (kept is None or kept.progress.draws == 0)
-            state = _begin(state, num_warmup) if fresh else state
-            label = "sample" if progress_bar else None
             state, pieces, interrupted = _draw(
-                sampler, state, num_samples, thinning, collect, label, store=kept, mesh=mesh
+                kernel, state, num_samples, thinning, chosen, store=kept, mesh=mesh
             )
         if kept is not None and interrupted:
             state, interrupted = kept.last(state), kept.progress.draws < num_samples
-    if compiles:
-        give_back_memory()
     if not pieces and (kept is None or kept.progress.draws == 0):
         raise KeyboardInterrupt("interrupted before the first draws were finished")
     samples = _join(pieces) if kept is None else kept.draws()
     seconds = earlier + time.perf_counter() - began
-    run = Run(samples, state, sampler, thinning, interrupted, seconds, kept, mesh)
+    run = Run(samples, state, kernel, thinning, interrupted, seconds, kept, mesh)
     if interrupted:
         _warn_of_interruption(run.num_samples, num_samples)
     return run
 
 
+def _checked_sites(collect: Sequence[str] | None, known: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the sites to keep, or raise ``ValueError`` for one that the chains do not have."""
+    chosen = known if collect is None else tuple(dict.fromkeys(collect))
+    if not chosen:
+        raise ValueError(f"collect must name a site, of {', '.join(known)}; got none")
+    for name in chosen:
+        check_choice("collect", name, known)
+    return chosen
+
+
 def _store_of(
     path: str | os.PathLike[str],
-    sampler: BMSVMGibbs,
+    kernel: BMSVMGibbs,
     start: BMSVMState,
     num_warmup: int,
     thinning: int,
     collect: tuple[str, ...],
 ) -> ChainStore:
-    """Return the store of a run, which knows by what its draws are determined."""
+    """Return the store of a run, with a fingerprint of all that determines its draws."""
     problem = start.problem
     fingerprint = {
         "num_chains": int(start.accept_prob.shape[0]),
@@ -353,23 +344,16 @@ def _store_of(
         "collect": list(collect),
         "coupling": problem.coupling,
         "likelihood": problem.likelihood,
-        "blocks": [block.name for block in sampler.blocks],
-        "data": digest_of_arrays(problem),
-        "start": digest_of_arrays(start._replace(problem=None)),  # type: ignore[arg-type]
+        "algorithm": kernel.algorithm(problem).name,
+        "data": digest_of_arrays((problem, start.setup)),
+        "start": digest_of_arrays(start._replace(problem=cast(Any, None), setup=None)),
     }
     return ChainStore(path, fingerprint, collect)
 
 
-def _begin(state: BMSVMState, num_warmup: int) -> BMSVMState:
-    """Count the sweeps of chains from the end of their warm-up."""
-    count = jnp.asarray(num_warmup, jnp.int32)
-    return state._replace(i=count, n_warmup=count)
-
-
 def _warn_of_interruption(done: int, total: int) -> None:
     warnings.warn(
-        f"interrupted: {done} of {total} draws were made; call more() on what is returned for "
-        "the rest",
+        f"interrupted: {done} of {total} draws were made; call more() on the result for the rest",
         stacklevel=3,
     )
 
@@ -378,51 +362,56 @@ def _join(pieces: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
     return {name: np.concatenate([p[name] for p in pieces], axis=1) for name in pieces[0]}
 
 
+def _place(state: BMSVMState, mesh: Mesh) -> BMSVMState:
+    """Spread the chains of a state over a mesh; the problem is spread already."""
+    shared: Any = {"problem": state.problem, "setup": state.setup}
+    moving = state._replace(**dict.fromkeys(shared))
+    chains = state.accept_prob.shape[0]
+    return place_chains(moving, chains, state.problem.n_rows, mesh)._replace(**shared)
+
+
 def _draw(
-    sampler: BMSVMGibbs,
+    kernel: BMSVMGibbs,
     state: BMSVMState,
     total: int,
     thinning: int,
     collect: tuple[str, ...],
-    label: str | None,
     *,
     keep: bool = True,
     store: ChainStore | None = None,
     mesh: Mesh | None = None,
 ) -> tuple[BMSVMState, list[dict[str, np.ndarray]], bool]:
-    """Advance piece by piece; on interruption return what is finished.
+    """Advance chunk by chunk; on interruption return what is finished.
 
-    With a store the pieces go there, those that it has of ``total`` are not made again, and an
-    interruption may leave it one piece ahead of what is returned.
+    With a store the chunks are written there, those that it has of ``total`` are not made again,
+    and an interruption may leave it one chunk ahead of what is returned.
     """
     pieces: list[dict[str, np.ndarray]] = []
     finished = 0
     if store is not None:
         finished = store.progress.draws if keep else store.progress.warmup
-    program = functools.partial(_advance, blocks=sampler.blocks, collect=collect)
+    algorithm = kernel.algorithm(state.problem)
     if mesh is not None:
-        state = place(state, mesh)
+        state = _place(state, mesh)
     try:
-        with tqdm(total=total, initial=finished, desc=label, disable=label is None) as bar:
+        name = "sample" if keep else "warm-up"
+        with progress(total, name, initial=finished, unit="draw" if keep else "sweep") as bar:
             while finished < total:
-                count = min(PIECE, total - finished)
-                ahead, drawn = program(state, jnp.asarray(count), jnp.asarray(thinning))
-                ahead = ahead._replace(problem=state.problem)
-                if mesh is not None:  # the compiler may have left something elsewhere
-                    ahead = place(ahead, mesh)
-                jax.block_until_ready(ahead.i)
-                check_finite(state, ahead, sampler.blocks, count * thinning)
+                count = min(CHUNK, total - finished)
+                ahead, drawn = advance_chains(state, algorithm, count, thinning, collect)
+                if mesh is not None:  # the compiler may have placed something elsewhere
+                    ahead = _place(ahead, mesh)
                 piece = {
-                    name: np.swapaxes(to_host(drawn[name])[:count], 0, 1)
-                    for name in (collect if keep else ())
+                    site: np.swapaxes(to_host(drawn[site]), 0, 1)
+                    for site in (collect if keep else ())
                 }
                 if store is not None:
                     store.commit(ahead, 0 if keep else count, piece)
-                # All at once: an interruption must not come between a piece and its state.
+                # All at once: an interruption must not come between a chunk and its state.
                 kept = [*pieces, piece] if store is None else pieces
                 state, pieces, finished = ahead, kept, finished + count
-                if label is not None:
-                    bar.set_postfix_str(sampler.get_diagnostics_str(state), refresh=False)
+                if not bar.disable:
+                    bar.set_postfix_str(kernel.get_diagnostics_str(state), refresh=False)
                 bar.update(count)
     except KeyboardInterrupt:
         return state, pieces, finished < total or not keep

@@ -1,18 +1,16 @@
 """Rows and chains spread over devices, of one process or of several.
 
-Nothing in the sampler knows of devices. Arrays are placed on a mesh with the axes ``"rows"`` and
+The sampler knows nothing of devices. Arrays are placed on a mesh with the axes ``"rows"`` and
 ``"chains"``, and the compiler splits the sweep along with them: each device holds its rows of the
-basis and of the scores, and what is summed over rows, of the size of the rank and not of the data,
-is added up between devices. Sums that are made some rows at a time are told of the number of parts,
-for each device to walk through its own (``Problem.row_parts``). Where an array is placed changes no
-result, up to the rounding of those sums; random numbers do not depend on it.
+basis and of the scores, and devices exchange only sums over rows, of the size of the rank and not
+of the data. Where an array is placed changes no result, up to the rounding of those sums; random
+numbers do not depend on it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -20,15 +18,21 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from bmsvm._validation import check_count
-from bmsvm.inference.gibbs import BMSVMState
-from bmsvm.models.computed_basis import ComputedBasis
 from bmsvm.models.problem import Problem, some_rows
 
-__all__ = ["CHAINS", "ROWS", "beside", "make_mesh", "place", "some_rows_here", "to_host"]
+__all__ = [
+    "CHAINS",
+    "ROWS",
+    "beside",
+    "make_mesh",
+    "place_chains",
+    "place_problem",
+    "row_parts",
+    "some_rows_here",
+    "to_host",
+]
 
 ROWS, CHAINS = "rows", "chains"
-
-Placed = TypeVar("Placed", Problem, BMSVMState)
 
 
 def make_mesh(
@@ -57,13 +61,13 @@ def make_mesh(
     return Mesh(np.array(found[: rows * chains]).reshape(rows, chains), (ROWS, CHAINS))
 
 
-def place(what: Placed, mesh: Mesh, *, local: bool = False) -> Placed:
-    """Place a problem, or the state of chains, on a mesh.
+def place_problem(problem: Problem, mesh: Mesh, *, local: bool = False) -> Problem:
+    """Spread the rows of a problem over a mesh.
 
     Parameters
     ----------
-    what
-        A prepared problem, or a state, its problem included.
+    problem
+        A prepared problem.
     mesh
         From :func:`make_mesh`.
     local
@@ -74,23 +78,18 @@ def place(what: Placed, mesh: Mesh, *, local: bool = False) -> Placed:
     Raises
     ------
     ValueError
-        If rows or chains cannot be split evenly: ``spare_rows`` of :func:`bmsvm.prepare` fills
-        rows up.
+        If rows cannot be split evenly: ``spare_rows`` of :func:`bmsvm.prepare` fills them up.
     """
-    problem = what.problem if isinstance(what, BMSVMState) else what
     if problem.family is not None:
         raise ValueError(
-            "rows can be spread over devices only where the factor of the Gram matrix is made "
-            'beforehand: pass a number for the lengthscale, or lengthscale="sample" with a grid'
+            "rows can be spread over devices only where the Gram matrix is factored beforehand: "
+            "pass a number for the lengthscale, or Sampled() with a grid"
         )
-    if isinstance(problem.factor.basis, ComputedBasis):
-        raise ValueError("rows can be spread over devices only where the basis is kept")
-    if local and isinstance(what, BMSVMState):
-        raise ValueError("local is for a problem: make the chains of the placed problem")
-    if local and problem.n_rows <= problem.factor.eigenvalues.shape[0] + 1:
+    rank = problem.factor.eigenvalues.shape[0]
+    if local and problem.n_rows <= rank + 1:
         raise ValueError(
-            "with local each process must have more rows than the rank, "
-            f"{problem.factor.eigenvalues.shape[0]}, and one; got {problem.n_rows}"
+            f"with local each process must have more rows than the rank, {rank}, and one; "
+            f"got {problem.n_rows}"
         )
     n, parts = problem.n_rows, mesh.shape[ROWS]
     parts = parts // jax.process_count() if local else parts
@@ -99,18 +98,25 @@ def place(what: Placed, mesh: Mesh, *, local: bool = False) -> Placed:
             f"the rows must divide into {parts} equal parts: prepare with "
             f"spare_rows={-n % parts}; there are {n}"
         )
-    if isinstance(what, Problem):
-        placed = jax.tree.map(lambda leaf: _put(leaf, _spec(leaf, n), mesh, local), what)
-        return replace(placed, row_parts=mesh.shape[ROWS])
-    chains = what.accept_prob.shape
-    if not chains or chains[0] % mesh.shape[CHAINS]:
+    return jax.tree.map(lambda leaf: _put(leaf, _spec(leaf, n), mesh, local), problem)
+
+
+def place_chains(chains: Any, num_chains: int, n_rows: int, mesh: Mesh) -> Any:
+    """Spread a pytree whose leaves lead with an axis of chains over a mesh, and rows in it too."""
+    if num_chains % mesh.shape[CHAINS]:
         raise ValueError(
             f"num_chains must be a multiple of {mesh.shape[CHAINS]}, the chains of the mesh; "
-            f"got {chains[0] if chains else 'one chain without an axis of chains'}"
+            f"got {num_chains}"
         )
-    state = what._replace(problem=None)  # type: ignore[arg-type]
-    placed = jax.tree.map(lambda leaf: _put(leaf, _spec(leaf, n, CHAINS), mesh), state)
-    return placed._replace(problem=place(problem, mesh))
+    return jax.tree.map(lambda leaf: _put(leaf, _spec(leaf, n_rows, CHAINS), mesh), chains)
+
+
+def row_parts(problem: Problem) -> int:
+    """Return the number of equal parts into which the rows are spread over devices."""
+    sharding = getattr(problem.labels, "sharding", None)
+    if not isinstance(sharding, NamedSharding) or ROWS not in sharding.mesh.axis_names:
+        return 1
+    return sharding.mesh.shape[ROWS]
 
 
 def _spec(leaf: Any, n: int, lead: str | None = None) -> PartitionSpec:
@@ -168,9 +174,8 @@ def some_rows_here(problem: Problem, count: int) -> Problem:
 
     The same arrays on every process, and the same as where no devices share the rows.
     """
-    if problem.row_parts == 1:
-        computed = isinstance(problem.factor.basis, ComputedBasis)  # then it is kept of some
-        return some_rows(problem, count) if problem.n_rows > count or computed else problem
+    if row_parts(problem) == 1:
+        return some_rows(problem, count) if problem.n_rows > count else problem
     copies = NamedSharding(_mesh_of(problem), PartitionSpec())
     chosen = jax.jit(some_rows, static_argnums=1, out_shardings=copies)(problem, count)
     return jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)), chosen)
@@ -178,7 +183,7 @@ def some_rows_here(problem: Problem, count: int) -> Problem:
 
 def beside(what: Any, problem: Problem) -> Any:
     """Put copies of arrays on every device that a problem is spread over; the first process's."""
-    if problem.row_parts == 1:
+    if row_parts(problem) == 1:
         return what
     return jax.tree.map(lambda leaf: _put(leaf, PartitionSpec(), _mesh_of(problem)), what)
 

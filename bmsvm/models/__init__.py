@@ -1,16 +1,19 @@
 """The probability model, written once: pure functions of arrays."""
 
 from bmsvm.models.hierarchy import Position, coefficients, log_joint, log_likelihood, scores_of
-from bmsvm.models.hyperparameters import PAPER, UNIT_NOISE, Hyperparameters
+from bmsvm.models.hyperparameters import DEFAULT, PAPER, Hyperparameters
 from bmsvm.models.numpyro_model import hierarchical_model
-from bmsvm.models.problem import Problem, prepare
+from bmsvm.models.prepare import prepare
+from bmsvm.models.problem import Problem
+from bmsvm.models.theta import Sampled
 
 __all__ = [
+    "DEFAULT",
     "PAPER",
-    "UNIT_NOISE",
     "Hyperparameters",
     "Position",
     "Problem",
+    "Sampled",
     "coefficients",
     "hierarchical_model",
     "log_joint",

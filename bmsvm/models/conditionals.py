@@ -28,6 +28,7 @@ from bmsvm.models.whitening import shrinkage
 __all__ = [
     "Projection",
     "class_functions",
+    "draw_noise_intercept_weights",
     "intercept_collapsed",
     "log_density_columns",
     "log_density_columns_collapsed",
@@ -270,6 +271,26 @@ def weights_full(
     loc = jnp.sqrt(eigenvalues) * (projection.coordinates - shift) / (eigenvalues + precision)
     scale = jnp.sqrt(noise_variance / (eigenvalues + precision))
     return WeightsConditional(loc, scale, problem)
+
+
+def draw_noise_intercept_weights(
+    key: jax.Array,
+    position: Position,
+    projection: Projection,
+    precision: jax.Array,
+    problem: Problem,
+) -> Position:
+    """Draw (sigma2, b, v) given T and tau jointly and exactly."""
+    key_noise, key_intercept, key_weights = jax.random.split(key, 3)
+    noise = noise_variance_collapsed(projection, precision, problem).sample(key_noise)
+    intercept = intercept_collapsed(projection, precision, noise, problem).sample(key_intercept)
+    conditional = weights_full(projection, intercept, precision, noise, problem)
+    return position._replace(
+        noise_variance=noise,
+        intercept=intercept,
+        weights=conditional.sample(key_weights),
+        precision=precision,
+    )
 
 
 def weights_given_rest(position: Position, problem: Problem) -> WeightsConditional:

@@ -23,7 +23,7 @@ import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
 
-from bmsvm.kernels import inverse_root
+from bmsvm.kernels.factor import inverse_root
 from bmsvm.models.couplings import class_vector, to_scores
 from bmsvm.models.likelihoods import LIKELIHOODS, weigh
 from bmsvm.models.problem import Kernel, Problem

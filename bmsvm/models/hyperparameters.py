@@ -7,22 +7,26 @@ from dataclasses import dataclass, fields
 
 import jax
 
-__all__ = ["PAPER", "UNIT_NOISE", "Hyperparameters"]
+__all__ = ["DEFAULT", "PAPER", "Hyperparameters"]
 
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Hyperparameters:
-    """Constants of the priors, eqs. (15)-(17); the defaults are the paper's (section 5).
+    """Constants of the priors, eqs. (15)-(17).
+
+    The defaults are the paper's (:data:`PAPER`) except for the noise variance, which is near 1.
+    Labels say little about the overall scale of the scores. Under the paper's prior it grows large
+    where classes are far apart, and chains mix badly; docs/classifier.md has the measurements.
 
     ``1/sigma2 ~ Gamma(noise_shape/2, rate noise_rate/2)``,
     ``tau ~ Gamma(precision_shape/2, rate precision_rate/2)``,
     ``b0_j ~ N(0, sigma2/intercept_precision)``.
     """
 
-    noise_shape: float = 3.0
+    noise_shape: float = 20.0
     """a_sigma."""
-    noise_rate: float = 10.0
+    noise_rate: float = 20.0
     """b_sigma."""
     precision_shape: float = 4.0
     """a_tau."""
@@ -46,10 +50,8 @@ class Hyperparameters:
         return self
 
 
-PAPER = Hyperparameters()
-"""The values of section 5: a_sigma=3, b_sigma=10, a_tau=4, b_tau=0.1, eta=1000."""
+DEFAULT = Hyperparameters()
+"""Default values: a_sigma=20, b_sigma=20, a_tau=4, b_tau=0.1, eta=1000."""
 
-UNIT_NOISE = Hyperparameters(noise_shape=20.0, noise_rate=20.0)
-"""The paper's, but for a noise variance near 1. Labels hardly tell the overall scale of the scores;
-left free it grows large where classes are far apart, and walls of the likelihood become steep. The
-classifier's default: docs/classifier.md has the measurements."""
+PAPER = Hyperparameters(noise_shape=3.0, noise_rate=10.0)
+"""The values of section 5: a_sigma=3, b_sigma=10, a_tau=4, b_tau=0.1, eta=1000."""

@@ -16,13 +16,19 @@ import numpyro.distributions as dist
 from numpyro.distributions import constraints
 
 from bmsvm.models.couplings import class_vector
-from bmsvm.models.hierarchy import latent, noise_prior, precision_prior, scores_of
-from bmsvm.models.kernel_parameters import KernelFamily, family_gram, named_parameters
+from bmsvm.models.hierarchy import Position, latent, noise_prior, precision_prior, scores_of
 from bmsvm.models.likelihoods import LIKELIHOODS, class_probabilities, weigh
 from bmsvm.models.problem import Problem
+from bmsvm.models.theta import KernelFamily, family_gram, named_parameters
 from bmsvm.models.whitening import White, colour, white_shapes
 
-__all__ = ["Labels", "hierarchical_model", "observation_model"]
+__all__ = [
+    "Labels",
+    "hierarchical_model",
+    "machine_sites",
+    "observation_model",
+    "position_of_sites",
+]
 
 
 class Labels(dist.Distribution):
@@ -124,7 +130,7 @@ def hierarchical_model(
     if problem.grid is not None or (problem.family is not None and not integrate_weights):
         raise ValueError(
             "a NumPyro model with the kernel's parameters needs data prepared with "
-            'lengthscale_grid="off", and integrate_weights=True'
+            'Sampled(grid="off"), and integrate_weights=True'
         )
     intercept = scale * white("white_intercept", k) / jnp.sqrt(problem.hyper.intercept_precision)
     if problem.family is not None:
@@ -157,24 +163,60 @@ def hierarchical_model(
         numpyro.sample("y", Labels(scores, problem.likelihood, problem.row_weights), obs=labels)
 
 
-def observation_model(prepare: Callable[..., Problem]) -> Callable[..., None]:
+def machine_sites(position: Position, problem: Problem) -> dict[str, jax.Array]:
+    """Sites of :func:`hierarchical_model` with ``integrate_weights=False`` at a position."""
+    scale = jnp.sqrt(position.noise_variance)
+    root_eta = jnp.sqrt(problem.hyper.intercept_precision)
+    functions = latent(position.intercept, position.weights, problem)
+    return {
+        "noise_variance": position.noise_variance,
+        "precision": position.precision,
+        "white_intercept": position.intercept * root_eta / scale,
+        "white_weights": position.weights * jnp.sqrt(position.precision) / scale,
+        "white_noise": (position.columns - functions) / scale,
+    }
+
+
+def position_of_sites(
+    sites: dict[str, jax.Array], position: Position, problem: Problem
+) -> Position:
+    """Undo :func:`machine_sites`, under a problem whose hyperparameters may be others."""
+    noise_variance, precision = sites["noise_variance"], sites["precision"]
+    scale = jnp.sqrt(noise_variance)
+    intercept = scale * sites["white_intercept"] / jnp.sqrt(problem.hyper.intercept_precision)
+    weights = scale / jnp.sqrt(precision) * sites["white_weights"]
+    return position._replace(
+        columns=latent(intercept, weights, problem) + scale * sites["white_noise"],
+        intercept=intercept,
+        weights=weights,
+        noise_variance=noise_variance,
+        precision=precision,
+    )
+
+
+def observation_model(labels_of: Callable[..., tuple[Any, int, str, Any]]) -> Callable[..., None]:
     """Model of data ``(X, y)`` in which ArviZ finds the labels, their dims and likelihood.
 
     It holds what depends on a draw's ``scores`` alone. Without them the scores are NaN, and so
     is the log likelihood.
+
+    Parameters
+    ----------
+    labels_of
+        From the model's arguments to labels (n,), the number of classes, the likelihood and the
+        weights of the rows.
     """
 
     def model(*args, **kwargs):
-        problem = prepare(*args, **kwargs)
-        n, n_classes = problem.n_rows, problem.n_classes
-        missing = jnp.full((n, n_classes), jnp.nan)
-        rows = numpyro.plate("row", n, dim=-2)
+        labels, n_classes, likelihood, weights = labels_of(*args, **kwargs)
+        missing = jnp.full((len(labels), n_classes), jnp.nan)
+        rows = numpyro.plate("row", len(labels), dim=-2)
         with numpyro.plate("class", n_classes, dim=-1):
             numpyro.deterministic("intercept", missing[0])
             with rows:
                 scores = numpyro.deterministic("scores", missing)
-        labels = Labels(scores, problem.likelihood, problem.row_weights, validate_args=False)
-        with numpyro.plate("row", n, dim=-1):
-            numpyro.sample("y", labels, obs=problem.labels)
+        observed = Labels(scores, likelihood, weights, validate_args=False)
+        with numpyro.plate("row", len(labels), dim=-1):
+            numpyro.sample("y", observed, obs=labels)
 
     return model

@@ -1,4 +1,4 @@
-"""A problem under another Gram matrix, or on other rows: the same model, the same program."""
+"""A problem with another Gram matrix or with some of its rows, for the same compiled program."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from bmsvm import kernels
-from bmsvm.models.kernel_parameters import masked_design
+from bmsvm.kernels.factor import factorize
 from bmsvm.models.problem import Problem, with_spare_rows
+from bmsvm.models.theta import masked_design
 
 __all__ = ["with_gram"]
 
@@ -33,7 +33,7 @@ def with_gram(problem: Problem, gram: ArrayLike, rows: ArrayLike | None = None) 
     rows
         Numbers of the rows, shape (m,), whose labels and weights are kept. Default: all.
     """
-    factor = kernels.factorize(gram, complete=True)
+    factor = factorize(gram, complete=True)
     if rows is None:
         factor = with_spare_rows(factor, problem.n_rows - len(factor.basis))
     kept = slice(None) if rows is None else np.asarray(rows)

@@ -7,27 +7,12 @@ from typing import Any, NamedTuple
 
 import jax
 
+from bmsvm.inference.adaptation import Phase
+from bmsvm.inference.algorithm import Info
 from bmsvm.models.hierarchy import Position
 from bmsvm.models.problem import Problem
 
-__all__ = ["Block", "Info", "Phase", "in_turn", "memories", "stateless"]
-
-
-class Phase(NamedTuple):
-    """Where in the run a sweep is; adapting blocks learn while ``sweep < n_warmup``.
-
-    sweep
-        Index of the sweep, counted from the start of warm-up.
-    n_warmup
-        Number of warm-up sweeps.
-    """
-
-    sweep: jax.Array
-    n_warmup: jax.Array
-
-
-Info = dict[str, jax.Array]
-"""What a diagnosis needs of one step: scalars such as ``accept_prob``."""
+__all__ = ["Block", "in_turn", "memories", "stateless"]
 
 
 class Block(NamedTuple):
@@ -40,15 +25,11 @@ class Block(NamedTuple):
     step
         ``step(key, position, memory, problem, phase) -> (position, memory, info)``: after
         warm-up it leaves the posterior invariant and does not change its memory's tuning.
-    begin
-        ``begin(key, position, problem) -> position``: where a chain begins; None for a block that
-        has no opinion.
     """
 
     name: str
     init: Callable[[Position, Problem], Any]
     step: Callable[[jax.Array, Position, Any, Problem, Phase], tuple[Position, Any, Info]]
-    begin: Callable[[jax.Array, Position, Problem], Position] | None = None
 
 
 def memories(blocks: Sequence[Block], position: Position, problem: Problem) -> tuple[Any, ...]:

@@ -1,31 +1,34 @@
-"""Momentum for everything at once: scores, intercept, noise variance and precision.
+"""Hamiltonian Monte Carlo for scores, intercept, noise variance and precision together.
 
 The weights are integrated out, and the coordinates are those in which the prior is a standard
-normal (:mod:`bmsvm.models.whitening`), with log sigma2 and log tau beside them: there the
+normal (:mod:`bmsvm.models.whitening`), with log sigma2 and log tau beside them. There the
 posterior is close to a normal with independent coordinates, whose scales are learned in warm-up.
-Two things make the trajectories cheap. Their length is fixed, at three quarters of half a period
-of that normal, so no tree is built. And the force they follow is that of a likelihood whose kinks
-are rounded off over the length of a step; the Metropolis test is on the exact density, so that the
-rounding costs acceptance and never correctness.
+
+Two things make trajectories cheap. Their length is fixed, at three quarters of half a period of
+that normal, so no tree is built. And the force they follow is that of a likelihood whose kinks are
+rounded off over the length of a step; the Metropolis test uses the exact density, so that the
+rounding lowers the acceptance rate and never the correctness.
 
 After the move the weights are drawn from their conditional, which makes it a move of the joint
-posterior; a sweep in which nothing reads the weights can do without.
+posterior.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.flatten_util import ravel_pytree
-from numpyro.infer.hmc_util import welford_covariance
 
-from bmsvm._validation import check_choice
-from bmsvm.inference.blocks.base import Block, Phase
-from bmsvm.inference.step_size import init_step, update_step
+from bmsvm.inference.adaptation import (
+    Adaptation,
+    Phase,
+    adapt,
+    init_adaptation,
+    step_size_of,
+)
+from bmsvm.inference.blocks.base import Block
 from bmsvm.models.conditionals import weights_given_rest
 from bmsvm.models.hierarchy import Position, log_likelihood, noise_prior, precision_prior
 from bmsvm.models.problem import Problem
@@ -36,8 +39,6 @@ __all__ = ["hamiltonian"]
 WINDOWS = (0.1, 0.25, 0.5, 0.85)
 """Ends of the windows in which scales are learned, as fractions of warm-up."""
 
-SMALLEST_WINDOW = 10
-LOGS = ("noise_variance", "precision")
 FIRST_STEP = 0.1
 
 INFORMATION_GUESS = 0.05
@@ -53,49 +54,11 @@ class Coordinates(NamedTuple):
     logs: jax.Array
 
 
-class Memory(NamedTuple):
-    """What the block learns.
-
-    scales
-        Standard deviation of each coordinate.
-    step
-        State of dual averaging for the log step size.
-    moments
-        State of Welford's algorithm in the current window.
-    outside_moments
-        The same of ``white.outside``, if there is that, for each column.
-    """
-
-    scales: Coordinates
-    step: Any
-    moments: Any
-    outside_moments: Any = None
-
-
-_init_moments, _update_moments, _final_moments = welford_covariance(diagonal=True)
-
-
-def _apart(coordinates: Coordinates) -> tuple[Coordinates, jax.Array | None]:
-    """Take out the coordinates that are as many as rows.
-
-    The others are few, and worked on as one vector; these stay on the devices that have the rows.
-    """
-    white = coordinates.white
-    return coordinates._replace(white=white._replace(outside=None)), white.outside
-
-
-def _together(few: Coordinates, outside: jax.Array | None) -> Coordinates:
-    """Undo :func:`_apart`."""
-    return few._replace(white=few.white._replace(outside=outside))
-
-
 def _standard_normal(key: jax.Array, like: Coordinates, dtype: Any) -> Coordinates:
-    few, outside = _apart(like)
-    flat, unravel = ravel_pytree(few)
-    drawn = unravel(jax.random.normal(key, flat.shape, dtype))
-    if outside is not None:
-        outside = jax.random.normal(jax.random.fold_in(key, 1), outside.shape, dtype)
-    return _together(drawn, outside)
+    leaves, tree = jax.tree.flatten(like)
+    keys = jax.random.split(key, len(leaves))
+    drawn = [jax.random.normal(k, x.shape, dtype) for k, x in zip(keys, leaves, strict=True)]
+    return jax.tree.unflatten(tree, drawn)
 
 
 def _to_coordinates(key: jax.Array, position: Position, problem: Problem) -> Coordinates:
@@ -180,8 +143,6 @@ def hamiltonian(
     smoothing: float = 1.0,
     jitter: float = 0.2,
     force_dtype: Any = jnp.float32,
-    draw_weights: bool = True,
-    hold: Collection[str] = (),
 ) -> Block:
     """Hamiltonian Monte Carlo on the whitened scores, b, log sigma2 and log tau.
 
@@ -199,31 +160,20 @@ def hamiltonian(
         Relative half-width of the uniform jitter of the step size.
     force_dtype
         Type in which forces are computed; the path and the Metropolis test have the position's.
-    draw_weights
-        Whether to draw the weights after the move. If not they are left stale, which is right
-        only where no other block of the sweep reads them.
-    hold
-        Which of ``noise_variance`` and ``precision`` stand still.
     """
-    for name in hold:
-        check_choice("hold", name, LOGS)
-    moves = [float(name not in hold) for name in LOGS]
 
-    def init(position: Position, problem: Problem) -> Memory:
-        scales = _first_scales(problem, position.columns.dtype)
-        log_step = jnp.full((), math.log(FIRST_STEP), position.columns.dtype)
-        return Memory(scales, init_step(log_step), *_no_moments(scales))
+    def init(position: Position, problem: Problem) -> Adaptation:
+        dtype = position.columns.dtype
+        scales = _first_scales(problem, dtype)
+        centre = jax.tree.map(jnp.zeros_like, scales)  # not used
+        return init_adaptation(centre, scales, FIRST_STEP, dtype)
 
-    def step(key, position, memory: Memory, problem: Problem, phase: Phase):
-        warming_up = phase.sweep < phase.n_warmup
+    def step(key, position, memory: Adaptation, problem: Problem, phase: Phase):
         key_white, key_momentum, key_jitter, key_accept, key_weights = jax.random.split(key, 5)
         start = _to_coordinates(key_white, position, problem)
         dtype = position.columns.dtype
-        # A coordinate of scale zero feels no force and does not drift.
-        scales = memory.scales._replace(logs=memory.scales.logs * jnp.asarray(moves, dtype))
-
-        log_step, log_step_average, *_ = memory.step
-        step_size = jnp.exp(jnp.where(warming_up, log_step, log_step_average)).astype(dtype)
+        scales = memory.scales
+        step_size = step_size_of(memory, phase).astype(dtype)
         num_steps = jnp.clip(jnp.ceil(path_length / step_size), 1, max_steps).astype(jnp.int32)
         stretch = jax.random.uniform(key_jitter, (), dtype, 1 - jitter, 1 + jitter)
         epsilon = step_size * stretch
@@ -269,46 +219,10 @@ def hamiltonian(
         here, position = jax.tree.map(
             lambda new, old: jnp.where(accepted, new, old), (end, moved), (start, position)
         )
-        if draw_weights:
-            conditional = weights_given_rest(position, problem)
-            position = position._replace(weights=conditional.sample(key_weights))
-        memory = jax.lax.cond(
-            warming_up,
-            lambda: _learn(memory, here, target_accept_prob - accept_prob, phase),
-            lambda: memory,
-        )
+        conditional = weights_given_rest(position, problem)
+        position = position._replace(weights=conditional.sample(key_weights))
+        memory = adapt(memory, here, target_accept_prob - accept_prob, phase, WINDOWS)
         info = {"accept_prob": accept_prob, "step_size": step_size, "num_steps": num_steps}
         return position, memory, info
 
     return Block("hamiltonian", init, step)
-
-
-def _learn(memory: Memory, here: Coordinates, shortfall: jax.Array, phase: Phase) -> Memory:
-    """Tune the step size, and at the end of a window take over the scales seen in it."""
-    few, outside = _apart(here)
-    flat, unravel = ravel_pytree(few)
-    tuned = update_step(shortfall, memory.step)
-    moments = _update_moments(flat, memory.moments)
-    scales = unravel(_deviations(moments))
-    outside_moments = None
-    if outside is not None:
-        outside_moments = jax.vmap(_update_moments)(outside, memory.outside_moments)
-        outside = jax.vmap(_deviations)(outside_moments)
-    ends = jnp.asarray([int(1000 * end) for end in WINDOWS]) * phase.n_warmup // 1000
-    window_ended = jnp.any(phase.sweep + 1 == ends) & (moments[2] >= SMALLEST_WINDOW)
-    fresh = Memory(_together(scales, outside), init_step(tuned[1]), *_no_moments(here))
-    kept = Memory(memory.scales, tuned, moments, outside_moments)
-    return jax.tree.map(lambda new, old: jnp.where(window_ended, new, old), fresh, kept)
-
-
-def _no_moments(like: Coordinates) -> tuple[Any, Any]:
-    """Welford's algorithm before its first sample, for the few coordinates and for the others."""
-    few, outside = _apart(like)
-    first = _init_moments(ravel_pytree(few)[0].size)
-    if outside is None:
-        return first, None
-    return first, jax.vmap(lambda column: _init_moments(column.size))(outside)
-
-
-def _deviations(moments: Any) -> jax.Array:
-    return jnp.sqrt(_final_moments(moments, regularize=True)[0])

@@ -2,19 +2,14 @@
 
 A move says what it holds while theta changes, and so what theta's density then is:
 
-``ancillary``
-    E, where ``T = 1 b' + sigma R(theta, tau)^(1/2) E``, B integrated out: density
-    ``L(y | T(theta)) p(theta)``; B is then drawn. The symmetric root makes T continuous in theta,
-    which eigenvectors are not.
-``ridge``
-    The same while ``tau theta^2`` is held, and with it the size of what is linear in the rows: a
-    longer lengthscale is made up for by a larger function, and the posterior has a ridge there.
-``surrogate-10``
+``surrogate``
     Copies of T with noise of 10 times sigma2, drawn afresh, and what is left of T given the
-    copies, whitened (Murray and Adams, 2010): between ``ancillary`` and ``collapsed``, for labels
-    that say something.
-``ridge-10``
-    As ``surrogate-10``, along the ridge.
+    copies, whitened by the symmetric root of its covariance (Murray and Adams, 2010); B is
+    integrated out and then drawn. The symmetric root makes T continuous in theta, which
+    eigenvectors are not.
+``ridge``
+    As ``surrogate`` while ``tau theta^2`` is held, and with it the size of what is linear in the
+    rows: a larger function makes up for a longer lengthscale, so the posterior has a ridge there.
 ``collapsed``
     T and tau, everything else Gaussian integrated out: ``p(T | theta, tau) p(theta)``; sigma2, b
     and B are then drawn.
@@ -25,8 +20,7 @@ A move says what it holds while theta changes, and so what theta's density then 
     T, b and B, with the ratio printed in section 4.1, which integrates sigma2 out of the two
     factors one by one. It does **not** leave the posterior invariant (docs/paper.md).
 
-``ancillary`` moves well where the labels say little of the scores, ``collapsed`` where they say
-much; along the ridge steps are longest. On a grid each costs a few products with n x n matrices;
+Steps are longest along the ridge. On a grid each move costs a few products with n x n matrices;
 off it, a factorisation.
 """
 
@@ -43,10 +37,11 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from bmsvm._validation import check_choice
-from bmsvm.inference.blocks.base import Block, Phase
-from bmsvm.inference.blocks.parameters import noise_intercept_weights
+from bmsvm.inference.adaptation import Phase
+from bmsvm.inference.blocks.base import Block
 from bmsvm.inference.grid_walk import walk_on_grid
 from bmsvm.models.conditionals import (
+    draw_noise_intercept_weights,
     log_density_columns_collapsed,
     project,
     weights_given_rest,
@@ -59,8 +54,8 @@ from bmsvm.models.hierarchy import (
     representer,
     weights_of_representer,
 )
-from bmsvm.models.kernel_parameters import KernelPoint, log_prior_of
 from bmsvm.models.problem import Problem
+from bmsvm.models.theta import KernelPoint, log_prior_of
 from bmsvm.models.whitening import log_density_given_noise, spectral, sum_of_functions
 
 __all__ = ["MOVES", "lengthscale"]
@@ -87,74 +82,57 @@ class _Step(NamedTuple):
     log_stretch: jax.Array
 
 
-class _Setting(NamedTuple):
-    """Numbers that tell moves of one kind apart, so that one program serves all of them.
-
-    copies_variance
-        Variance of the copies, in units of sigma2.
-    on_ridge
-        1 where ``tau theta^2`` is held, 0 where tau is.
-    """
-
-    copies_variance: float | jax.Array = math.inf
-    on_ridge: float | jax.Array = 0.0
+COPIES_VARIANCE = 10.0
+"""Variance of the copies of a surrogate move, in units of sigma2."""
 
 
 _Moved = tuple[Position, jax.Array]
 """The moved position, and the logarithm of its density ratio."""
 
-_Program = Callable[[jax.Array, Position, _Step, _Setting], _Moved]
+_Program = Callable[[jax.Array, Position, _Step, jax.Array], _Moved]
+"""The last argument is 1 to hold ``tau theta^2``, 0 to hold tau: one program serves both."""
 
 
-def _recolouring(*, copies: bool) -> _Program:
-    """Hold the whitened columns; or noisy copies of them and, whitened, what is left of them.
+def _surrogate(key: jax.Array, position: Position, step: _Step, on_ridge: jax.Array) -> _Moved:
+    """Hold noisy copies of the columns and, whitened, what is left of the columns given them."""
+    scale = jnp.sqrt(position.noise_variance)
+    centred = (position.columns - position.intercept) / scale
+    before = position.precision
+    after = before * jnp.exp(-2 * on_ridge * step.log_stretch)
+    noise = jax.random.normal(key, centred.shape, scale.dtype)
+    noisy = centred + math.sqrt(COPIES_VARIANCE) * noise
 
-    The first is the second with copies of infinite variance, which say nothing, at less cost.
-    """
+    def mean(rho):
+        return rho / (rho + COPIES_VARIANCE)
 
-    def move(key: jax.Array, position: Position, step: _Step, setting: _Setting) -> _Moved:
-        variance = setting.copies_variance if copies else jnp.inf
-        scale = jnp.sqrt(position.noise_variance)
-        centred = (position.columns - position.intercept) / scale
-        before = position.precision
-        after = before * jnp.exp(-2 * setting.on_ridge * step.log_stretch)
-        if copies:
-            noise = jax.random.normal(key, centred.shape, scale.dtype)
-            noisy = [centred + jnp.sqrt(variance) * noise]
-        else:
-            noisy = []
+    def deviation(rho):
+        return jnp.sqrt(rho / (1 + rho / COPIES_VARIANCE))
 
-        def mean(rho):
-            return rho / (rho + variance)
-
-        def deviation(rho):
-            return jnp.sqrt(rho / (1 + rho / variance))
-
-        def log_density(columns, precision, copies_there, problem):
-            total = jnp.sum(log_likelihood(columns, problem))
-            total += precision_prior(problem).log_prob(precision) + jnp.log(precision)
-            for each in copies_there:
-                total += log_density_given_noise(each, variance, precision, problem)
-            return total
-
-        old, *copies_here = spectral(step.here, centred, *noisy)
-        left = [(lambda rho: 1 / deviation(rho), old)]
-        left += [(lambda rho: -mean(rho) / deviation(rho), each) for each in copies_here]
-        white = sum_of_functions(left, before, step.here)
-        new, *copies_there = spectral(step.there, white, *noisy)
-        again = [(deviation, new), *((mean, each) for each in copies_there)]
-        moved = sum_of_functions(again, after, step.there)
-        columns = position.intercept + scale * moved
-        columns = jnp.where(step.here.design.mask.T > 0, columns, 0.0)
-        gain = log_density(columns, after, copies_there, step.there) - log_density(
-            position.columns, before, copies_here, step.here
+    def log_density(columns, precision, copies, problem):
+        return (
+            jnp.sum(log_likelihood(columns, problem))
+            + precision_prior(problem).log_prob(precision)
+            + jnp.log(precision)
+            + log_density_given_noise(copies, COPIES_VARIANCE, precision, problem)
         )
-        return position._replace(columns=columns, precision=after), gain
 
-    return move
+    old, copies_here = spectral(step.here, centred, noisy)
+    left = [
+        (lambda rho: 1 / deviation(rho), old),
+        (lambda rho: -mean(rho) / deviation(rho), copies_here),
+    ]
+    white = sum_of_functions(left, before, step.here)
+    new, copies_there = spectral(step.there, white, noisy)
+    moved = sum_of_functions([(deviation, new), (mean, copies_there)], after, step.there)
+    columns = position.intercept + scale * moved
+    columns = jnp.where(step.here.design.mask.T > 0, columns, 0.0)
+    gain = log_density(columns, after, copies_there, step.there) - log_density(
+        position.columns, before, copies_here, step.here
+    )
+    return position._replace(columns=columns, precision=after), gain
 
 
-def _collapsed(key: jax.Array, position: Position, step: _Step, setting: _Setting) -> _Moved:
+def _collapsed(key: jax.Array, position: Position, step: _Step, on_ridge: jax.Array) -> _Moved:
     def log_density(problem):
         projection = project(position.columns, problem)
         return log_density_columns_collapsed(projection, position.precision, problem)
@@ -191,7 +169,7 @@ def _held(position: Position, problem: Problem) -> _Held:
 def _with_coefficients_held(
     log_density: Callable[[_Held, Position, Problem], jax.Array],
 ) -> _Program:
-    def move(key: jax.Array, position: Position, step: _Step, setting: _Setting) -> _Moved:
+    def move(key: jax.Array, position: Position, step: _Step, on_ridge: jax.Array) -> _Moved:
         weights = weights_of_representer(representer(position.weights, step.here), step.there)
         moved = position._replace(weights=weights)
         before = log_density(_held(position, step.here), position, step.here)
@@ -225,20 +203,17 @@ class _Kind(NamedTuple):
     """Whether sigma2, b and B were integrated out, and are drawn afterwards."""
 
 
-_WHITENED = _Kind(_recolouring(copies=False))
-_SURROGATE = _Kind(_recolouring(copies=True))
+_SURROGATE = _Kind(_surrogate)
 _COLLAPSED = _Kind(_collapsed, draws_parameters=True)
 _COEFFICIENTS = _Kind(_with_coefficients_held(_given_noise), needs_weights=True)
 _PRINTED = _Kind(_with_coefficients_held(_as_printed), needs_weights=True)
 
-MOVES: dict[str, tuple[_Kind, _Setting]] = {
-    "ancillary": (_WHITENED, _Setting()),
-    "ridge": (_WHITENED, _Setting(on_ridge=1.0)),
-    "surrogate-10": (_SURROGATE, _Setting(10.0)),
-    "ridge-10": (_SURROGATE, _Setting(10.0, on_ridge=1.0)),
-    "collapsed": (_COLLAPSED, _Setting()),
-    "coefficients": (_COEFFICIENTS, _Setting()),
-    "paper": (_PRINTED, _Setting()),
+MOVES: dict[str, tuple[_Kind, float]] = {
+    "surrogate": (_SURROGATE, 0.0),
+    "ridge": (_SURROGATE, 1.0),
+    "collapsed": (_COLLAPSED, 0.0),
+    "coefficients": (_COEFFICIENTS, 0.0),
+    "paper": (_PRINTED, 0.0),
 }
 """The moves of theta by what they hold."""
 
@@ -265,10 +240,10 @@ def _walk_freely(
     key: jax.Array, point: KernelPoint, step: jax.Array, problem: Problem
 ) -> tuple[KernelPoint, jax.Array]:
     """Step of the unconstrained parameters, with deviations (d,); and the log prior ratio."""
-    flat, unravel = ravel_pytree(point.parameters)
+    flat, unravel = ravel_pytree(point.unconstrained)
     parameters = unravel(flat + step * jax.random.normal(key, flat.shape, flat.dtype))
     family = problem.family
-    ratio = log_prior_of(parameters, family) - log_prior_of(point.parameters, family)  # type: ignore[arg-type]
+    ratio = log_prior_of(parameters, family) - log_prior_of(point.unconstrained, family)  # type: ignore[arg-type]
     return problem.kernel_point(parameters), ratio
 
 
@@ -281,7 +256,7 @@ def _log_stretch(kernel: Any, proposal: Any, problem: Problem) -> jax.Array:
 
 def lengthscale(
     *,
-    moves: Sequence[str] = ("ridge-10", "surrogate-10", "ridge-10", "collapsed"),
+    moves: Sequence[str] = ("ridge", "surrogate", "ridge", "collapsed"),
     target_accept_prob: float | None = None,
 ) -> Block:
     """Move theta: by each of the moves in turn.
@@ -301,17 +276,17 @@ def lengthscale(
     chosen = [MOVES[name] for name in moves]
     kinds = list(dict.fromkeys(kind for kind, _ in chosen))
     numbers = np.array([kinds.index(kind) for kind, _ in chosen])
-    settings = _Setting(*np.array([setting for _, setting in chosen]).T)
+    ridges = np.array([on_ridge for _, on_ridge in chosen])
 
     def init(position: Position, problem: Problem) -> Memory:
         dtype = position.columns.dtype
         log_widths, zero = jnp.full(len(moves), math.log(FIRST_WIDTH), dtype), jnp.zeros((), dtype)
         if not isinstance(position.kernel, KernelPoint):
             return Memory(log_widths, None, None, zero)
-        flat, _ = ravel_pytree(position.kernel.parameters)
+        flat, _ = ravel_pytree(position.kernel.unconstrained)
         return Memory(log_widths, flat, jnp.ones_like(flat), zero)
 
-    def attempt(kind: _Kind, key, position: Position, setting, width, memory, problem: Problem):
+    def attempt(kind: _Kind, key, position: Position, on_ridge, width, memory, problem: Problem):
         key_weights, key_walk, key_move, key_accept, key_draw = jax.random.split(key, 5)
         if kind.needs_weights:
             position = with_weights(key_weights, position, problem)
@@ -324,7 +299,7 @@ def lengthscale(
             proposal, log_ratio = walk_on_grid(key_walk, at, width, problem)
         here, there = problem.at(position.kernel), problem.at(proposal)
         stretch = _log_stretch(position.kernel, proposal, problem)
-        moved, gain = kind.propose(key_move, position, _Step(here, there, stretch), setting)
+        moved, gain = kind.propose(key_move, position, _Step(here, there, stretch), on_ridge)
         log_ratio = log_ratio + gain
         log_ratio = jnp.where(jnp.isnan(log_ratio), -jnp.inf, log_ratio)
         probability = jnp.exp(jnp.minimum(log_ratio, 0.0))
@@ -337,7 +312,7 @@ def lengthscale(
         if kind.draws_parameters:
             now = problem.at(position.kernel)
             projection = project(position.columns, now)
-            position = noise_intercept_weights(
+            position = draw_noise_intercept_weights(
                 key_draw, position, projection, position.precision, now
             )
         return position, probability
@@ -357,20 +332,25 @@ def lengthscale(
             ]
 
             def one(position, move):
-                number, key, setting, log_width = move
+                number, key, on_ridge, log_width = move
                 width = jnp.exp(log_width)
-                return jax.lax.switch(number, branches, key, position, setting, width)
+                return jax.lax.switch(number, branches, key, position, on_ridge, width)
 
             key_weights, *keys = jax.random.split(key, len(moves) + 1)
             dtype = memory.log_widths.dtype
-            numbered = jax.tree.map(lambda numbers: jnp.asarray(numbers, dtype), settings)
-            each = jnp.asarray(numbers), jnp.stack(keys), numbered, memory.log_widths
+            each = (
+                jnp.asarray(numbers),
+                jnp.stack(keys),
+                jnp.asarray(ridges, dtype),
+                memory.log_widths,
+            )
             position, accept_probs = jax.lax.scan(one, position, each)
             if not chosen[-1][0].draws_parameters:
                 position = with_weights(key_weights, position, problem)
             learned = _learn(memory, position, accept_probs, target_accept_prob, phase, every)
-            warming_up = phase.sweep < phase.n_warmup
-            memory = jax.tree.map(lambda new, old: jnp.where(warming_up, new, old), learned, memory)
+            memory = jax.tree.map(
+                lambda new, old: jnp.where(phase.warming_up, new, old), learned, memory
+            )
             return position, memory._replace(accept_prob=jnp.mean(accept_probs))
 
         if every == 1:
@@ -401,7 +381,7 @@ def _learn(
     log_widths = jnp.clip(log_widths, *map(math.log, WIDTHS))
     if not isinstance(point, KernelPoint):
         return memory._replace(log_widths=log_widths)
-    flat, _ = ravel_pytree(point.parameters)
+    flat, _ = ravel_pytree(point.unconstrained)
     rate = 1.0 / (PSEUDO_COUNT + count)
     mean = memory.mean + rate * (flat - memory.mean)
     spread = (flat - memory.mean) * (flat - mean)

@@ -8,43 +8,13 @@ import jax.numpy as jnp
 from bmsvm.inference.blocks.base import Block, stateless
 from bmsvm.inference.slice import slice_step
 from bmsvm.models.conditionals import (
-    Projection,
-    intercept_collapsed,
+    draw_noise_intercept_weights,
     log_density_precision_collapsed,
-    noise_variance_collapsed,
     precision_full,
     project,
-    weights_full,
 )
-from bmsvm.models.hierarchy import Position
-from bmsvm.models.problem import Problem
 
-__all__ = [
-    "collapsed_parameters",
-    "conjugate_parameters",
-    "conjugate_precision",
-    "noise_intercept_weights",
-]
-
-
-def noise_intercept_weights(
-    key: jax.Array,
-    position: Position,
-    projection: Projection,
-    precision: jax.Array,
-    problem: Problem,
-) -> Position:
-    """Draw (sigma2, b, v) given T and tau jointly and exactly."""
-    key_noise, key_intercept, key_weights = jax.random.split(key, 3)
-    noise = noise_variance_collapsed(projection, precision, problem).sample(key_noise)
-    intercept = intercept_collapsed(projection, precision, noise, problem).sample(key_intercept)
-    conditional = weights_full(projection, intercept, precision, noise, problem)
-    return position._replace(
-        noise_variance=noise,
-        intercept=intercept,
-        weights=conditional.sample(key_weights),
-        precision=precision,
-    )
+__all__ = ["collapsed_parameters", "conjugate_parameters", "conjugate_precision"]
 
 
 def conjugate_parameters() -> Block:
@@ -53,7 +23,7 @@ def conjugate_parameters() -> Block:
     def move(key, position, problem):
         projection = project(position.columns, problem)
         precision = position.precision
-        return noise_intercept_weights(key, position, projection, precision, problem), {}
+        return draw_noise_intercept_weights(key, position, projection, precision, problem), {}
 
     return stateless("conjugate_parameters", move)
 
@@ -81,6 +51,6 @@ def collapsed_parameters() -> Block:
             return log_p + log_precision
 
         precision = jnp.exp(slice_step(key_precision, jnp.log(position.precision), log_density))
-        return noise_intercept_weights(key_rest, position, projection, precision, problem), {}
+        return draw_noise_intercept_weights(key_rest, position, projection, precision, problem), {}
 
     return stateless("collapsed_parameters", move)

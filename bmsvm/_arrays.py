@@ -1,0 +1,41 @@
+"""Pytrees of arrays that survive pickling whatever precision JAX is set to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+__all__ = ["for_pickling", "unpickled"]
+
+
+def _is_key(leaf: Any) -> bool:
+    return jnp.issubdtype(getattr(leaf, "dtype", float), jax.dtypes.prng_key)
+
+
+def _plain(leaf: Any) -> bool:
+    """Whether a leaf is no array of numbers: a random key, or a name."""
+    return isinstance(leaf, str) or _is_key(leaf)
+
+
+def _on_host(leaf: Any) -> Any:
+    """Return a leaf as a NumPy array; JAX would unpickle arrays in its float type of that time.
+
+    Python numbers stay what they are to JAX, or compiled programs would not be found again.
+    """
+    if _is_key(leaf) or not isinstance(leaf, jax.Array):
+        return leaf
+    return leaf.item() if leaf.aval.weak_type and leaf.ndim == 0 else np.asarray(leaf)
+
+
+def for_pickling(tree: Any) -> Any:
+    """Return a pytree of arrays whose types do not depend on how JAX is set when unpickled."""
+    return jax.tree.map(_on_host, tree)
+
+
+def unpickled(tree: Any) -> Any:
+    """Undo :func:`for_pickling`."""
+    with jax.enable_x64(True):
+        return jax.tree.map(lambda leaf: leaf if _plain(leaf) else jnp.asarray(leaf), tree)

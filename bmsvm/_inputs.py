@@ -1,0 +1,143 @@
+"""Inputs of estimators with a kernel: checked, weighted and standardised."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import numpy as np
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.class_weight import compute_sample_weight
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import (
+    _check_sample_weight,
+    check_consistent_length,
+    column_or_1d,
+    validate_data,
+)
+
+from bmsvm._validation import check_no_missing_labels, check_row_weights
+from bmsvm.kernels.functions import Precomputed
+from bmsvm.rows import PiecewiseRows, in_pieces, pieces_of
+
+__all__ = ["KernelInputs", "check_flag", "combined_weights", "is_precomputed"]
+
+
+def check_flag(name: str, value: object) -> None:
+    """Raise ``ValueError`` unless ``value`` is True or False."""
+    if not isinstance(value, bool | np.bool_):
+        raise ValueError(f"{name} must be True or False; got {value!r}")
+
+
+def is_precomputed(kernel: Any) -> bool:
+    """Whether a kernel, given by name or as an object, is a Gram matrix."""
+    named = isinstance(kernel, str) and kernel == "precomputed"
+    return named or isinstance(kernel, Precomputed)
+
+
+def combined_weights(
+    sample_weight: Any, class_weight: dict | str | None, X: Any, y: np.ndarray
+) -> np.ndarray:
+    """Product of the weights of the rows and of their classes, shape (n,)."""
+    if not (class_weight is None or isinstance(class_weight, dict) or class_weight == "balanced"):
+        raise ValueError(f'class_weight must be a dict, "balanced" or None; got {class_weight!r}')
+    weights = _check_sample_weight(sample_weight, X, dtype=np.float64)
+    weights = check_row_weights(weights, len(y), name="sample_weight")
+    if class_weight is not None:
+        weights = weights * compute_sample_weight(class_weight, y)
+        weights = check_row_weights(weights, len(y), name="sample_weight times class_weight")
+    return weights
+
+
+class KernelInputs:
+    """Mixin of estimators with parameters ``kernel``, ``standardize`` and ``class_weight``."""
+
+    kernel: Any
+    standardize: Any
+    class_weight: Any
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()  # type: ignore[misc]
+        tags.input_tags.pairwise = is_precomputed(self.kernel)
+        return tags
+
+    def _reads_in_pieces(self, X: Any) -> bool:
+        """Whether X is read in pieces and never copied as a whole."""
+        return False
+
+    def _pieces_and_labels(self, X: Any, y: Any) -> tuple[PiecewiseRows, np.ndarray]:
+        """Return rows that are read in pieces, with their labels."""
+        rows = PiecewiseRows(X)
+        y = column_or_1d(np.asarray(y), warn=True)
+        check_consistent_length(X, y)
+        validate_data(self, rows[:2], ensure_min_samples=2)
+        return rows, y
+
+    def _checked_data(
+        self, X: Any, y: Any, sample_weight: Any
+    ) -> tuple[Any, np.ndarray, np.ndarray]:
+        """Return rows of positive weight, class index and weight of each; learn the classes.
+
+        ``_kept`` has the indices of these rows, or None if they are all rows.
+        """
+        if self._reads_in_pieces(X):
+            X, y = self._pieces_and_labels(X, y)
+        else:
+            X, y = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2)
+        check_classification_targets(y)
+        check_no_missing_labels(y)
+        precomputed = is_precomputed(self.kernel)
+        if precomputed and X.shape[0] != X.shape[1]:
+            raise ValueError(
+                f'X must be the square Gram matrix with kernel="precomputed"; got shape {X.shape}'
+            )
+        weights = combined_weights(sample_weight, self.class_weight, X, y)
+        kept = weights > 0
+        if isinstance(X, PiecewiseRows):
+            X = X if kept.all() else X.taking(np.flatnonzero(kept))
+        else:
+            X = X[np.ix_(kept, kept)] if precomputed else X[kept]
+        y, weights = y[kept], weights[kept]
+        self.classes_, labels = np.unique(y, return_inverse=True)
+        if len(self.classes_) < 2:
+            of_weight = "" if kept.all() else " of positive weight"
+            raise ValueError(
+                f"y must have at least 2 classes{of_weight}; got 1 class, {self.classes_[0]!r}"
+            )
+        self._kept = None if kept.all() else np.flatnonzero(kept)
+        return X, labels, weights
+
+    def _learn_inputs(self, X: Any, weights: np.ndarray | None = None) -> None:
+        """Learn the mean and the scale of the features, unless they are not standardised."""
+        self.input_mean_ = self.input_scale_ = None
+        if self.standardize and not is_precomputed(self.kernel):
+            scaler = StandardScaler()
+            if isinstance(X, PiecewiseRows):
+                for piece in pieces_of(X):
+                    scaler.partial_fit(piece)
+            else:
+                scaler.fit(X, sample_weight=weights)
+            self.input_mean_, self.input_scale_ = scaler.mean_, scaler.scale_
+
+    def in_original_units(self, rows: np.ndarray) -> np.ndarray:
+        """Return standardised rows (n, p) in the units of the data."""
+        rows = np.asarray(rows)
+        return rows if self.input_mean_ is None else rows * self.input_scale_ + self.input_mean_
+
+    def _standardized(self, X: Any) -> Any:
+        """Return checked rows as the kernel sees them."""
+        if self.input_mean_ is None:
+            return X
+        if isinstance(X, PiecewiseRows):
+            return X.standardized(self.input_mean_, cast(np.ndarray, self.input_scale_))
+        return (X - self.input_mean_) / self.input_scale_
+
+    def standardized_rows(self, X: Any) -> Any:
+        """Check new rows (m, p), and return them as the kernel of the fitted model sees them."""
+        if in_pieces(X) and not is_precomputed(self.kernel):
+            rows = PiecewiseRows(X)
+            validate_data(self, rows[:1], reset=False)
+            return self._standardized(rows)
+        X = validate_data(self, X, dtype=np.float64, reset=False)
+        if self._kept is not None and is_precomputed(self.kernel):
+            X = X[:, self._kept]
+        return self._standardized(X)

@@ -1,0 +1,222 @@
+"""How a fitted classifier predicts: the choice, and the methods that scikit-learn users expect."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import xarray
+from sklearn.utils.validation import check_is_fitted
+
+from bmsvm._inputs import check_flag
+from bmsvm._validation import check_choice, check_probability, labels_of_rows
+from bmsvm.posterior import Posterior
+from bmsvm.prediction import uncertainty
+
+__all__ = ["Predicting", "Predictive", "as_predictive"]
+
+
+@dataclass(frozen=True)
+class Predictive:
+    """How predictions are made from the posterior.
+
+    Parameters
+    ----------
+    calibrate
+        Whether probabilities are calibrated by leave-one-out; None: if the model allows it, that
+        is with ``coupling="sum_to_zero"`` and not with ``likelihood="probit"``.
+    remainder
+        Whether a new row is as uncertain as the Gaussian process says, so that uncertainty grows
+        away from the data. If not, functions are the kernel expansion (1), and vanish there.
+    decision
+        ``"probability"``: predict the most probable class. ``"exclusion"``: the class whose
+        averaged probability of *not* being it, eq. (20), is smallest, which can contradict
+        ``predict_proba``.
+    """
+
+    calibrate: bool | None = None
+    remainder: bool = True
+    decision: str = "probability"
+
+    def __post_init__(self) -> None:
+        if self.calibrate is not None:
+            check_flag("calibrate", self.calibrate)
+        check_flag("remainder", self.remainder)
+        check_choice("decision", self.decision, ("probability", "exclusion"))
+
+
+PREDICTIVES = {
+    "auto": Predictive(),
+    "calibrated": Predictive(calibrate=True),
+    "posterior": Predictive(calibrate=False),
+    "paper": Predictive(calibrate=False, remainder=False, decision="exclusion"),
+}
+
+
+def as_predictive(predictive: Any) -> Predictive:
+    """Return the way to predict that a name or an object stands for."""
+    if isinstance(predictive, Predictive):
+        return predictive
+    check_choice("predictive", predictive, PREDICTIVES)
+    return PREDICTIVES[predictive]
+
+
+class Predicting:
+    """Mixin: predictions of an estimator that has ``posterior_`` and ``classes_``."""
+
+    classes_: np.ndarray
+    posterior_: Posterior
+    predictive: Any
+
+    def standardized_rows(self, X: Any) -> Any:
+        """Check new rows (m, p), and return them as the kernel of the fitted model sees them."""
+        raise NotImplementedError
+
+    def predict(self, X) -> np.ndarray:
+        """Predict the class of each row: shape (m,).
+
+        The most probable class, the first of equals; with ``predictive="paper"`` the class that is
+        least probably excluded, eq. (20).
+        """
+        best = np.argmax(self._merit(X), axis=1)
+        return self.classes_[best]
+
+    def predict_proba(self, X) -> np.ndarray:
+        """Class probabilities, averaged over the posterior and calibrated: shape (m, c)."""
+        check_is_fitted(self, "posterior_")
+        return self.posterior_.probabilities(self.standardized_rows(X))
+
+    def predict_log_proba(self, X) -> np.ndarray:
+        """Logarithms of ``predict_proba``: shape (m, c)."""
+        return np.log(self.predict_proba(X))
+
+    def decision_function(self, X) -> np.ndarray:
+        """Score of each class, the largest at the class that ``predict`` chooses.
+
+        The logarithm of what ``predict`` compares, less its mean over the classes: shape (m, c).
+        With two classes the log odds of the second, shape (m,). The posterior mean of the class
+        functions themselves, which may order the classes otherwise, is :meth:`class_functions`.
+        """
+        merit = self._merit(X)
+        if merit.shape[1] == 2:
+            return np.log1p((merit[:, 1] - merit[:, 0]) / merit[:, 0])
+        logs = np.log(merit)
+        scores = logs - logs.mean(axis=1, keepdims=True)
+        # Logarithms of neighbouring numbers may be equal, and the first of equals another class.
+        rows, best = np.arange(len(merit)), merit.argmax(axis=1)
+        scores[rows, best] = np.where(
+            scores.argmax(axis=1) == best, scores[rows, best], np.nextafter(scores.max(1), np.inf)
+        )
+        return scores
+
+    def class_functions(self, X) -> np.ndarray:
+        """Posterior means of the class functions f, which sum to zero: shape (m, c)."""
+        check_is_fitted(self, "posterior_")
+        return self.posterior_.functions(self.standardized_rows(X))
+
+    def predict_exclusion(self, X) -> np.ndarray:
+        """Averaged probability of not being in a class, ``E exp(-(f_j + d)_+)``: shape (m, c).
+
+        Eq. (20). The paper predicts the class for which it is smallest.
+        """
+        check_is_fitted(self, "posterior_")
+        return self.posterior_.exclusion(self.standardized_rows(X))
+
+    def predict_uncertainty(self, X, level: float = 0.9) -> uncertainty.Uncertainty:
+        """Credible intervals of the probabilities, and their entropy split in two.
+
+        Parameters
+        ----------
+        X : array-like of shape (m, p)
+            Rows.
+        level : float
+            Probability of the credible intervals.
+
+        Returns
+        -------
+        bmsvm.prediction.uncertainty.Uncertainty
+            ``probabilities`` (those of ``predict_proba``), ``lower``, ``upper``, ``entropy``,
+            ``aleatoric``, ``epistemic``, ``exclusion``.
+        """
+        check_is_fitted(self, "posterior_")
+        check_probability("level", level)
+        return self.posterior_.uncertainty(self.standardized_rows(X), level)
+
+    def posterior_predictive(self, X) -> xarray.Dataset:
+        """Draw functions f, scores z, probabilities p(y | z) and labels y at rows.
+
+        Draws of f are joint over the rows as far as the training rows determine the functions; the
+        rest is drawn for each row on its own, and so are z given f and y given z. The random
+        numbers depend on ``seed_`` and on the index of the row in X.
+
+        Returns
+        -------
+        xarray.Dataset
+            ``f``, ``z`` and ``p`` with dims (chain, draw, row, class), ``y`` with (chain, draw,
+            row), named by class and by the index of X if it has one. ArviZ takes it as it is.
+        """
+        check_is_fitted(self, "posterior_")
+        rows = self.standardized_rows(X)
+        draws, shape = self.posterior_.draw(rows), self.posterior_.shape
+        dims = ("chain", "draw", "row", "class")
+        parts = {"f": draws.functions, "z": draws.scores, "p": draws.probabilities}
+        parts["y"] = self.classes_[draws.labels]
+        return xarray.Dataset(
+            {
+                name: (dims[: value.ndim + 1], value.reshape(*shape, *value.shape[1:]))
+                for name, value in parts.items()
+            },
+            coords={
+                "chain": np.arange(shape[0]),
+                "draw": np.arange(shape[1]),
+                "row": labels_of_rows(X, len(rows)),
+                "class": self.classes_,
+            },
+        )
+
+    def prediction_sets(self, X, level: float = 0.9) -> np.ndarray:
+        """Smallest sets of classes that hold the row's class with a given probability.
+
+        Returns
+        -------
+        ndarray of bool, shape (m, c)
+            Membership of the classes, in the order of ``classes_``.
+        """
+        check_probability("level", level)
+        return uncertainty.prediction_sets(self.predict_proba(X), level)
+
+    def predict_reject(
+        self, X, error: float = 0.05, *, each_row: bool = False
+    ) -> np.ma.MaskedArray:
+        """Predict the most probable class, or abstain, so that the expected error meets a target.
+
+        The most certain rows are accepted, as many as keep their expected error, the average of
+        one less the largest probability, at most ``error``. Which rows those are depends on all
+        of X. The promise is as good as the probabilities.
+
+        Parameters
+        ----------
+        X : array-like of shape (m, p)
+            Rows.
+        error : float
+            Target of the expected error among accepted rows.
+        each_row : bool
+            Whether each accepted row has to meet the target on its own, which accepts fewer and
+            makes no row depend on another.
+
+        Returns
+        -------
+        numpy.ma.MaskedArray of shape (m,)
+            Labels, masked where the classifier abstains.
+        """
+        check_probability("error", error)
+        chances = self.predict_proba(X)
+        accepted = uncertainty.accept(chances, error, each_row=each_row)
+        return np.ma.MaskedArray(self.classes_[np.argmax(chances, axis=1)], mask=~accepted)
+
+    def _merit(self, X) -> np.ndarray:
+        """Return what ``predict`` compares: shape (m, c)."""
+        if as_predictive(self.predictive).decision == "exclusion":
+            return 1.0 / self.predict_exclusion(X)
+        return self.predict_proba(X)

@@ -1,0 +1,461 @@
+"""The classifier: scikit-learn's interface to the posterior."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+from typing import Any, Literal
+
+import jax
+import numpy as np
+from jax.typing import ArrayLike
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from bmsvm._inputs import KernelInputs, check_flag, is_precomputed
+from bmsvm._predicting import Predicting, Predictive, as_predictive
+from bmsvm._validation import check_choice, check_sweeps
+from bmsvm.convergence import diagnose, warn_unless_converged, watched_quantities
+from bmsvm.inference.gibbs import BMSVMGibbs
+from bmsvm.inference.run import Run, run_chains
+from bmsvm.inference.samplers import Paper, Sampler, as_sampler
+from bmsvm.kernels.functions import Kernel, KernelFn, Parametric, Stationary, as_kernel
+from bmsvm.kernels.low_rank import Approximation, Fourier, Nystrom
+from bmsvm.models.couplings import COUPLINGS
+from bmsvm.models.hyperparameters import DEFAULT, PAPER, Hyperparameters
+from bmsvm.models.integrated import check_integrable
+from bmsvm.models.likelihoods import LIKELIHOODS
+from bmsvm.models.prepare import as_lengthscale, prepare
+from bmsvm.models.problem import Problem
+from bmsvm.models.theta import Sampled
+from bmsvm.notebook import NotebookRepr
+from bmsvm.posterior import Posterior
+from bmsvm.rows import in_pieces
+from bmsvm.selection import Evidence, Method, ModeCV, Selection, as_method
+from bmsvm.selection.base import representative_rows
+
+__all__ = ["BMSVMClassifier"]
+
+SELECTION_ROWS = 1024
+"""Rows by which a lengthscale is chosen if the Gram matrix is of low rank."""
+
+WARMUP = 300
+"""Default number of warm-up sweeps."""
+
+WARMUP_IF_TAU_KNOWN = 150
+"""The same if tau was chosen with the lengthscale, which leaves less to be tuned."""
+
+EXACT_ROWS = 2000
+"""Rows up to which ``approximation="auto"`` is exact."""
+
+BASIS_SIZE = 2**24
+"""Size of a basis that may have more columns than the default of :class:`Nystrom`."""
+
+LARGEST_RANK = 1536
+"""Largest number of columns of such a basis."""
+
+ROW_MULTIPLE = 32
+"""Rows of weight zero fill the data up to a multiple of this, so that the folds of a
+cross-validation, or data that grow a little, share one compiled program."""
+
+
+class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, BaseEstimator):
+    """Bayesian multicategory support vector machine, for scikit-learn.
+
+    ``fit`` draws from the posterior; every prediction is an average over the draws.
+
+    Parameters
+    ----------
+    likelihood
+        ``"normalized"`` (21), ``"hinge"`` (11) or ``"probit"``. The hinge is not a distribution of
+        the labels, and says too little with many classes.
+    coupling
+        ``"sum_to_zero"``, or ``"independent"`` as printed in the paper.
+    kernel
+        ``"gaussian"`` (or ``"rbf"``), ``"matern32"``, ``"matern52"``, ``"linear"``, ``"poly"``,
+        ``"precomputed"``; an object of :mod:`bmsvm.kernels`; or a callable
+        ``kernel(X1, X2) -> (n1, n2)`` such as a tinygp kernel.
+    lengthscale
+        theta of a stationary kernel, in units of the standardised features: a number, one per
+        feature, a way to choose it from the data first (``"mode-cv"`` or :class:`bmsvm.ModeCV`,
+        which chooses tau too; ``"evidence"`` or :class:`bmsvm.Evidence`; ``"cv"`` or
+        :class:`bmsvm.GridCV`), or ``"sample"`` or :class:`bmsvm.Sampled`, with everything else.
+        ``"auto"``: ``"mode-cv"`` for the default model and hyperparameters, else ``"evidence"``.
+    hyperparameters
+        Constants of the other priors. None: ``Hyperparameters()``; :data:`bmsvm.PAPER` are the
+        paper's. With ``"mode-cv"`` and an exact Gram matrix the prior of tau is a narrow one around
+        the tau that was chosen.
+    approximation
+        ``"exact"``; :class:`bmsvm.Nystrom` (``"nystrom"``) or :class:`bmsvm.Fourier`
+        (``"fourier"``), Gram matrices of low rank, in time and memory linear in the rows.
+        ``"auto"``: Nystrom beyond 2000 rows, if the model allows it, and exact otherwise.
+    sampler
+        ``"auto"``, ``"hmc"``, ``"gibbs"``, ``"paper"``, ``"collapsed"``, or an object such as
+        :class:`bmsvm.HMC`. ``"auto"``: ``"collapsed"`` with a Gram matrix of low rank, else
+        ``"hmc"``.
+    num_chains, num_warmup, num_samples
+        Number of chains, sweeps in which the sampler tunes itself, and draws of each chain.
+        ``num_warmup=None`` is 300, or 150 if ``"mode-cv"`` has chosen tau.
+    standardize
+        Whether features are scaled to mean 0 and variance 1; constant features become 0.
+    class_weight
+        Weights of the classes, as a dict; ``"balanced"``; or None. They multiply the weights of
+        the rows.
+    predictive
+        How predictions are made from the posterior: ``"auto"`` and ``"calibrated"`` calibrate
+        probabilities by leave-one-out, ``"posterior"`` takes posterior means as they are,
+        ``"paper"`` decides by eq. (20); or a :class:`bmsvm.Predictive`.
+    random_state
+        Seed, or a ``numpy.random.RandomState``.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (c,)
+        The classes, sorted.
+    n_features_in_ : int
+        Number of features.
+    feature_names_in_ : ndarray of shape (p,)
+        Names of the features, if X had strings for them.
+    posterior_ : bmsvm.Posterior
+        The posterior, from which everything is predicted.
+    run_ : bmsvm.inference.Run
+        The chains: their draws and their state. ``run_.interrupted`` says whether fewer draws were
+        made than asked for.
+    selection_ : bmsvm.selection.Selection or None
+        How the lengthscale was chosen, if it was chosen from the data.
+    lengthscale_ : float, ndarray or None
+        theta, or its posterior median if it was sampled; None if the kernel has none.
+    diagnostics_ : dict
+        R-hat and effective sample size of the watched quantities, by name.
+    n_iter_ : int
+        Sweeps of each chain, warm-up included.
+    seed_ : int
+        Seed that was drawn from ``random_state``.
+
+    Notes
+    -----
+    ``sample_weight`` multiplies the log likelihood of a row. A weight of 0 leaves the row out; a
+    weight of 2 is not the row given twice, since each row has scores of its own.
+
+    Everything is computed in float64, whatever JAX is set to; no setting is changed.
+
+    Examples
+    --------
+    >>> from bmsvm import BMSVMClassifier
+    >>> from bmsvm.datasets import load_wine
+    >>> X, y = load_wine(return_X_y=True)
+    >>> model = BMSVMClassifier(lengthscale=3.5, num_samples=200, random_state=0).fit(X, y)
+    >>> model.predict_proba(X[:2]).shape
+    (2, 3)
+    """
+
+    def __init__(
+        self,
+        *,
+        likelihood: str = "normalized",
+        coupling: str = "sum_to_zero",
+        kernel: Kernel | KernelFn | str = "gaussian",
+        lengthscale: ArrayLike | Sampled | Method | str = "auto",
+        hyperparameters: Hyperparameters | None = None,
+        approximation: Approximation | str = "auto",
+        sampler: Sampler | str = "auto",
+        num_chains: int = 4,
+        num_warmup: int | None = None,
+        num_samples: int = 200,
+        standardize: bool = True,
+        class_weight: dict | Literal["balanced"] | None = None,
+        predictive: Predictive | str = "auto",
+        random_state: int | np.random.RandomState | None = None,
+    ) -> None:
+        self.likelihood = likelihood
+        self.coupling = coupling
+        self.kernel = kernel
+        self.lengthscale = lengthscale
+        self.hyperparameters = hyperparameters
+        self.approximation = approximation
+        self.sampler = sampler
+        self.num_chains = num_chains
+        self.num_warmup = num_warmup
+        self.num_samples = num_samples
+        self.standardize = standardize
+        self.class_weight = class_weight
+        self.predictive = predictive
+        self.random_state = random_state
+
+    @classmethod
+    def paper(cls, *, printed_ratio: bool = False, **settings: Any) -> BMSVMClassifier:
+        """Return the classifier of sections 3 to 5 of the paper, as printed.
+
+        Hinge likelihood (11), the independent columns of (13)-(19), the hyperparameters, M1, M2 and
+        M of section 5 (5000 sweeps of warm-up, then 500 draws of 10 sweeps), the sweep of section
+        4.1 and the decision (20). ``lengthscale="sample"``, the default here, has the paper's
+        uniform prior on a grid.
+
+        Parameters
+        ----------
+        printed_ratio
+            Whether theta moves by the ratio printed in section 4.1, which does not leave the
+            posterior invariant (docs/paper.md).
+        **settings
+            Parameters of the class that replace the paper's.
+        """
+        paper: dict[str, Any] = {
+            "likelihood": "hinge",
+            "coupling": "independent",
+            "lengthscale": "sample",
+            "hyperparameters": PAPER,
+            "approximation": "exact",
+            "sampler": Paper(printed_ratio=printed_ratio),
+            "num_chains": 1,
+            "num_warmup": 5000,
+            "num_samples": 500,
+            "predictive": "paper",
+        }
+        return cls(**{**paper, **settings})
+
+    # Fitting --------------------------------------------------------------------------------
+
+    def fit(self, X, y, sample_weight=None, checkpoint=None) -> BMSVMClassifier:
+        """Draw from the posterior given the data.
+
+        An interruption (Ctrl-C) after the first draws leaves a model of those that are finished,
+        with a warning; :meth:`fit_more` makes the rest.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, p)
+            Rows; or their Gram matrix (n, n) with ``kernel="precomputed"``. A memory map, a Zarr
+            array, or any object with ``shape``, ``dtype`` and ``chunks``, is read in pieces and
+            never copied if the Gram matrix is of low rank, also in prediction. For a stream of
+            batches: :func:`bmsvm.from_batches`.
+        y : array-like of shape (n,)
+            Labels.
+        sample_weight : array-like of shape (n,), optional
+            Weights of the rows.
+        checkpoint : path, optional
+            A directory in which the chains are kept while they run (``store`` of
+            :func:`bmsvm.run_chains`). If the process dies, the same call resumes from there, and
+            :meth:`fit_more` continues there too. A choice of the lengthscale is made again.
+            ``random_state`` must then be an integer.
+        """
+        self._check_settings(checkpoint)
+        X, labels, weights = self._checked_data(X, y, sample_weight)
+        self._check_weights(weights)
+        for name in ("run_", "posterior_"):  # an interrupted fit leaves no part of an older model
+            self.__dict__.pop(name, None)
+        self._learn_inputs(X)
+        self.seed_ = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+        rows = self._standardized(X)
+        with jax.enable_x64(True):
+            low_rank = self._low_rank(len(labels))
+            self.selection_ = self._choose(rows, labels, weights, low_rank)
+            problem = self._prepare(rows, labels, weights, low_rank)
+            run = self._sample(problem, checkpoint)
+            self._summarise(run, rows, asked=self.num_samples)
+        return self
+
+    def fit_more(self, num_samples: int | None = None) -> BMSVMClassifier:
+        """Continue the chains where they stopped: the same draws as one longer run.
+
+        Parameters
+        ----------
+        num_samples : int, optional
+            Draws to add to each chain. Default: the parameter ``num_samples``.
+        """
+        check_is_fitted(self, "posterior_")
+        num_samples = self.num_samples if num_samples is None else num_samples
+        check_sweeps("num_samples", num_samples)
+        with jax.enable_x64(True):
+            asked = self.run_.num_samples + num_samples
+            run = _quietly(self.run_.more, num_samples)
+            self._summarise(run, self.posterior_.training_rows, asked=asked)
+        return self
+
+    def _check_settings(self, checkpoint: Any) -> None:
+        """Raise ``ValueError`` for settings that make no sense, before any work is done."""
+        check_choice("likelihood", self.likelihood, LIKELIHOODS)
+        check_choice("coupling", self.coupling, COUPLINGS)
+        for name in ("num_chains", "num_samples"):
+            check_sweeps(name, getattr(self, name))
+        if self.num_warmup is not None:
+            check_sweeps("num_warmup", self.num_warmup, smallest=0)
+        check_flag("standardize", self.standardize)
+        as_sampler(self.sampler)
+        if as_predictive(self.predictive).calibrate:
+            check_integrable('predictive="calibrated"', self.coupling, self.likelihood)
+        kernel, lengthscale = as_kernel(self.kernel), self._lengthscale()
+        method = as_method(lengthscale)
+        if method is not None:
+            method.check_model(kernel, self.coupling, self.likelihood)
+        else:
+            as_lengthscale(lengthscale, kernel)
+        if checkpoint is not None and not isinstance(self.random_state, int | np.integer):
+            raise ValueError(
+                "random_state must be an integer with checkpoint, so that a second call is the "
+                f"same; got {self.random_state!r}"
+            )
+
+    def _check_weights(self, weights: np.ndarray) -> None:
+        if self.likelihood == "probit" and np.any(weights != 1):
+            raise ValueError(
+                'sample_weight and class_weight must be 0 or 1 with likelihood="probit", whose '
+                f"log likelihood is 0 or minus infinity; got {weights[weights != 1][0]}"
+            )
+
+    def _hyperparameters(self) -> Hyperparameters:
+        return DEFAULT if self.hyperparameters is None else self.hyperparameters
+
+    def _lengthscale(self) -> Any:
+        """Return the lengthscale as given, or the default of this model."""
+        if not (isinstance(self.lengthscale, str) and self.lengthscale == "auto"):
+            return self.lengthscale
+        if not isinstance(as_kernel(self.kernel), Stationary):
+            return None
+        plain = (self.likelihood, self.coupling) == ("normalized", "sum_to_zero")
+        return ModeCV() if plain and self.hyperparameters is None else Evidence()
+
+    def _low_rank(self, n_rows: int) -> Approximation | None:
+        """Return how the Gram matrix of so many rows is approximated; None if it is exact."""
+        how = self.approximation
+        if not isinstance(how, Approximation):
+            check_choice("approximation", how, ("auto", "exact", "nystrom", "fourier"))
+            if how == "exact" or (how == "auto" and not self._suits_low_rank(n_rows)):
+                return None
+            largest = max(Nystrom.max_rank, min(LARGEST_RANK, BASIS_SIZE // n_rows))
+            how = Fourier() if how == "fourier" else Nystrom(max_rank=largest)
+        sampler = as_sampler(self.sampler, low_rank=True, likelihood=self.likelihood)
+        light = how.dtype is None and str(sampler) == "CollapsedHMC"  # type: ignore[attr-defined]
+        return replace(how, dtype="float32") if light else how  # type: ignore[call-arg]
+
+    def _suits_low_rank(self, n_rows: int) -> bool:
+        """Whether ``approximation="auto"`` is a Gram matrix of low rank."""
+        lengthscale = self._lengthscale()
+        sampled = isinstance(lengthscale, Sampled) and lengthscale.given_grid is None
+        sampled = sampled or (isinstance(lengthscale, str) and lengthscale == "sample")
+        kernel = as_kernel(self.kernel)
+        return (
+            n_rows > EXACT_ROWS
+            and self.coupling == "sum_to_zero"
+            and not is_precomputed(kernel)
+            and not isinstance(kernel, Parametric)
+            and not sampled
+        )
+
+    def _reads_in_pieces(self, X: Any) -> bool:
+        pieces = in_pieces(X) and not is_precomputed(self.kernel)
+        return pieces and self._low_rank(X.shape[0]) is not None
+
+    def _choose(
+        self, rows: Any, labels: np.ndarray, weights: np.ndarray, low_rank: Approximation | None
+    ) -> Selection | None:
+        """Choose the lengthscale from the data, if it is to be chosen."""
+        method = as_method(self._lengthscale())
+        if method is None:
+            return None
+        if low_rank is not None:  # all rows would be too many
+            count = getattr(method, "max_rows", None) or SELECTION_ROWS
+            if count < len(labels):
+                chosen = representative_rows(labels, count, np.random.default_rng(0))
+                rows, labels, weights = rows[chosen], labels[chosen], weights[chosen]
+        found = method.select(
+            rows,
+            labels,
+            rng_key=jax.random.key(self.seed_),
+            kernel=as_kernel(self.kernel),
+            coupling=self.coupling,
+            likelihood=self.likelihood,
+            hyperparameters=self._hyperparameters(),
+            row_weights=weights,
+        )
+        if getattr(found, "interrupted", False):
+            raise KeyboardInterrupt("interrupted while the lengthscale was chosen")
+        return found
+
+    def _prepare(
+        self, rows: Any, labels: np.ndarray, weights: np.ndarray, low_rank: Approximation | None
+    ) -> Problem:
+        """Factor the Gram matrix at the lengthscale that was given or chosen."""
+        found = self.selection_
+        hyperparameters = self._hyperparameters()
+        if found is not None and low_rank is None:  # the sampler of low rank needs tau free
+            hyperparameters = found.hyperparameters
+        return prepare(
+            rows,
+            labels,
+            kernel=self.kernel,
+            lengthscale=self._lengthscale() if found is None else found.lengthscale,
+            coupling=self.coupling,
+            likelihood=self.likelihood,
+            hyperparameters=hyperparameters,
+            approximation=low_rank,
+            row_weights=weights,
+            spare_rows=-len(labels) % ROW_MULTIPLE,
+        )
+
+    def _sample(self, problem: Problem, checkpoint: Any) -> Run:
+        """Run the chains."""
+        num_warmup = self.num_warmup
+        if num_warmup is None:
+            known = isinstance(as_method(self._lengthscale()), ModeCV)
+            known = known and problem.basis_map is None
+            num_warmup = WARMUP_IF_TAU_KNOWN if known else WARMUP
+        return _quietly(
+            run_chains,
+            BMSVMGibbs(sampler=self.sampler),
+            jax.random.key(self.seed_),
+            problem,
+            num_warmup=num_warmup,
+            num_samples=self.num_samples,
+            num_chains=self.num_chains,
+            store=checkpoint,
+        )
+
+    def _summarise(self, run: Run, rows: Any, asked: int) -> None:
+        """Build the posterior from finished chains, and check whether they have converged."""
+        run = run.loaded()
+        how, found = as_predictive(self.predictive), self.selection_
+        lengthscale = self._lengthscale() if found is None else found.lengthscale
+        sampled = run.samples.get("lengthscale")
+        fixed = as_lengthscale(lengthscale, as_kernel(self.kernel)) if sampled is None else None
+        posterior = Posterior(
+            run.samples,
+            run.problem,
+            rows,
+            self.kernel,
+            fixed,
+            remainder=how.remainder,
+            seed=self.seed_,
+        )
+        if how.calibrate or (how.calibrate is None and self._can_be_calibrated(run.problem)):
+            posterior = posterior.calibrated()
+        self.lengthscale_ = fixed if sampled is None else np.median(sampled, axis=(0, 1))
+        if self.lengthscale_ is not None and np.ndim(self.lengthscale_) == 0:
+            self.lengthscale_ = float(self.lengthscale_)
+        self.diagnostics_ = diagnose(watched_quantities(posterior, self.classes_))
+        self.run_, self.posterior_ = run, posterior
+        self.n_iter_ = int(run.state.i)
+        if run.interrupted:
+            warnings.warn(
+                f"interrupted: {run.num_samples} of {asked} draws were made; the model uses them, "
+                f"and fit_more({asked - run.num_samples}) makes the rest",
+                stacklevel=3,
+            )
+        warn_unless_converged(
+            self.diagnostics_,
+            num_warmup=int(run.state.n_warmup),
+            num_samples=run.num_samples,
+            stacklevel=4,
+        )
+
+    @staticmethod
+    def _can_be_calibrated(problem: Problem) -> bool:
+        plain = problem.coupling == "sum_to_zero" and problem.likelihood != "probit"
+        return plain and problem.family is None
+
+
+def _quietly(run: Any, *args: Any, **kwargs: Any) -> Run:
+    """Run chains without their warning of an interruption: the classifier gives its own."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="interrupted: ", category=UserWarning)
+        return run(*args, **kwargs)

@@ -1,0 +1,149 @@
+"""Adaptation in warm-up: scales estimated in windows, step size tuned by dual averaging.
+
+At the end of each window the mean and the standard deviation of every coordinate seen in it are
+taken over, and the step size is tuned again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from numpyro.infer.hmc_util import dual_averaging
+
+__all__ = ["Adaptation", "Phase", "adapt", "init_adaptation", "step_size_of"]
+
+SMALLEST_WINDOW = 10
+"""Sweeps of a window below which its scales are not taken over."""
+
+_, _update_step = dual_averaging()
+
+
+class Phase(NamedTuple):
+    """Where in the run a sweep is; warm-up lasts while ``sweep < n_warmup``.
+
+    sweep
+        Index of the sweep, counted from the start of warm-up.
+    n_warmup
+        Number of warm-up sweeps.
+    """
+
+    sweep: jax.Array
+    n_warmup: jax.Array
+
+    @property
+    def warming_up(self) -> jax.Array:
+        """Whether the sweep belongs to warm-up."""
+        return self.sweep < self.n_warmup
+
+
+class Moments(NamedTuple):
+    """Welford's algorithm: number of samples, mean and sum of squared deviations of each coordinate."""
+
+    number: jax.Array
+    mean: Any
+    squares: Any
+
+
+class Adaptation(NamedTuple):
+    """What is learned in warm-up.
+
+    centre, scales
+        Mean and standard deviation of each coordinate, pytrees like the coordinates.
+    step
+        State of dual averaging for the log step size.
+    moments
+        Of the coordinates in the current window.
+    """
+
+    centre: Any
+    scales: Any
+    step: Any
+    moments: Moments
+
+
+def _no_moments(like: Any) -> Moments:
+    zeros = jax.tree.map(jnp.zeros_like, like)
+    return Moments(jnp.zeros((), jnp.int32), zeros, zeros)
+
+
+def _added(moments: Moments, coordinates: Any) -> Moments:
+    number = moments.number + 1
+    mean = jax.tree.map(lambda m, x: m + (x - m) / number, moments.mean, coordinates)
+    squares = jax.tree.map(
+        lambda s, x, old, new: s + (x - old) * (x - new),
+        moments.squares,
+        coordinates,
+        moments.mean,
+        mean,
+    )
+    return Moments(number, mean, squares)
+
+
+def _deviations(moments: Moments) -> Any:
+    """Return standard deviations, the variances shrunk a little towards 0.001, as in Stan."""
+    n = moments.number
+
+    def deviation(squares: jax.Array) -> jax.Array:
+        variance = squares / jnp.maximum(n - 1, 1)
+        return jnp.sqrt((n / (n + 5)) * variance + 1e-3 * (5 / (n + 5))).astype(squares.dtype)
+
+    return jax.tree.map(deviation, moments.squares)
+
+
+def _restart_step(log_step: jax.Array) -> tuple[jax.Array, ...]:
+    """Start dual averaging at a log step size; it is drawn towards twice that step size."""
+    zero = jnp.zeros_like(log_step)
+    return log_step, log_step, zero, jnp.zeros((), jnp.result_type(int)), log_step + math.log(2.0)
+
+
+def init_adaptation(centre: Any, scales: Any, first_step: float, dtype: Any) -> Adaptation:
+    """Start from a guess of the centre, the scales and the step size."""
+    step = _restart_step(jnp.full((), math.log(first_step), dtype))
+    return Adaptation(centre, scales, step, _no_moments(scales))
+
+
+def step_size_of(adaptation: Adaptation, phase: Phase) -> jax.Array:
+    """Step size of a sweep: the current one in warm-up, the averaged one afterwards."""
+    log_step, log_average, *_ = adaptation.step
+    return jnp.exp(jnp.where(phase.warming_up, log_step, log_average))
+
+
+def adapt(
+    adaptation: Adaptation,
+    coordinates: Any,
+    shortfall: jax.Array,
+    phase: Phase,
+    windows: Sequence[float],
+) -> Adaptation:
+    """Learn from one sweep; after warm-up nothing changes.
+
+    Parameters
+    ----------
+    adaptation
+        What was learned so far.
+    coordinates
+        Where the sweep ended, a pytree like the scales.
+    shortfall
+        Target less the acceptance probability of the sweep.
+    phase
+        Where in the run the sweep is.
+    windows
+        Ends of the windows, as fractions of warm-up.
+    """
+
+    def learn() -> Adaptation:
+        step = _update_step(shortfall, adaptation.step)
+        moments = _added(adaptation.moments, coordinates)
+        ends = jnp.asarray([int(1000 * end) for end in windows]) * phase.n_warmup // 1000
+        ended = jnp.any(phase.sweep + 1 == ends) & (moments.number >= SMALLEST_WINDOW)
+        fresh = Adaptation(
+            moments.mean, _deviations(moments), _restart_step(step[1]), _no_moments(coordinates)
+        )
+        kept = Adaptation(adaptation.centre, adaptation.scales, step, moments)
+        return jax.tree.map(lambda new, old: jnp.where(ended, new, old), fresh, kept)
+
+    return jax.lax.cond(phase.warming_up, learn, lambda: adaptation)

@@ -1,0 +1,225 @@
+"""The samplers that can be chosen, as objects that carry their options.
+
+========================  ===================================================================
+``HMC()``                 Momentum for scores, intercept, sigma2 and tau: the default.
+``Gibbs()``               Exact draws of the scores where the likelihood allows it; tau with
+                          everything Gaussian integrated out.
+``Paper()``               Section 4.1: random-walk Metropolis on the scores, conjugate sigma2, b,
+                          B, then tau.
+``CollapsedHMC()``        Momentum for weights, intercept, sigma2 and tau, scores integrated out:
+                          for many rows and a basis of low rank.
+``Blocks((...))``         Any blocks of :mod:`bmsvm.inference.blocks`, in order.
+========================  ===================================================================
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+from bmsvm._validation import check_positive, check_sweeps
+from bmsvm.inference.algorithm import Algorithm
+from bmsvm.inference.blocks import (
+    Block,
+    collapsed_parameters,
+    conjugate_parameters,
+    conjugate_precision,
+    exact_scores,
+    hamiltonian,
+    lengthscale,
+    metropolis_scores,
+    repeat,
+    scale,
+    truncated_scores,
+)
+from bmsvm.inference.collapsed import collapsed_hmc
+from bmsvm.inference.sweep import block_sweep
+from bmsvm.models.problem import Problem
+
+__all__ = ["HMC", "Blocks", "CollapsedHMC", "Gibbs", "Paper", "Sampler", "as_sampler"]
+
+
+@dataclass(frozen=True)
+class Sampler:
+    """Base of the samplers.
+
+    Parameters
+    ----------
+    thinning
+        Sweeps for each draw.
+    """
+
+    thinning: int = 1
+
+    def __post_init__(self) -> None:
+        check_sweeps("thinning", self.thinning)
+
+    def algorithm(self, problem: Problem) -> Algorithm:
+        """Return the algorithm for a problem, always the same object for the same model."""
+        return _algorithm(self, problem.likelihood, problem.samples_kernel)
+
+    def blocks(self, likelihood: str) -> tuple[Block, ...]:
+        """Return the blocks of one sweep at a fixed theta."""
+        raise NotImplementedError
+
+    def theta_moves(self) -> Block:
+        """Return the block that moves theta."""
+        return lengthscale()
+
+    def __str__(self) -> str:
+        return type(self).__name__
+
+
+@functools.cache
+def _algorithm(sampler: Sampler, likelihood: str, samples_kernel: bool) -> Algorithm:
+    """Build an algorithm once, so that programs compiled for it are found again."""
+    if isinstance(sampler, CollapsedHMC):
+        return collapsed_hmc(max_steps=sampler.max_steps)
+    sweep = sampler.blocks(likelihood)
+    if samples_kernel and not isinstance(sampler, Blocks):
+        sweep = (*sweep, sampler.theta_moves())
+        # Theta and the scores are strongly dependent: one round moves theta little.
+        if isinstance(sampler, HMC) and likelihood == "normalized":
+            sweep = (repeat(sweep, 2),)
+    return block_sweep(sweep)
+
+
+def _probit_blocks() -> tuple[Block, ...]:
+    """Return blocks for the probit likelihood, which has no slope and fixes no scale."""
+    return truncated_scores(), scale(), collapsed_parameters()
+
+
+@dataclass(frozen=True)
+class HMC(Sampler):
+    """Hamiltonian Monte Carlo for scores, intercept, sigma2 and tau together.
+
+    Under ``normalized``, which leaves the overall scale nearly free, the scale is then moved on its
+    own. Under ``probit``, which has no slope to follow, it is the same as :class:`Gibbs`.
+    """
+
+    def blocks(self, likelihood: str) -> tuple[Block, ...]:
+        """Return the blocks of one sweep at a fixed theta."""
+        if likelihood == "probit":
+            return _probit_blocks()
+        if likelihood == "hinge":
+            return (hamiltonian(),)
+        return hamiltonian(target_accept_prob=0.9), scale()
+
+
+@dataclass(frozen=True)
+class Gibbs(Sampler):
+    """Exact scores where the likelihood allows it; tau collapsed over everything Gaussian."""
+
+    def blocks(self, likelihood: str) -> tuple[Block, ...]:
+        """Return the blocks of one sweep at a fixed theta."""
+        if likelihood == "probit":
+            return _probit_blocks()
+        scores = exact_scores() if likelihood == "hinge" else metropolis_scores()
+        return scores, collapsed_parameters()
+
+
+@dataclass(frozen=True)
+class Paper(Sampler):
+    """The sweep of section 4.1.
+
+    Parameters
+    ----------
+    thinning
+        The paper's M, sweeps for each draw.
+    step_size
+        Standard deviation of the proposal of a score.
+    printed_ratio
+        Whether theta moves by the ratio printed in the paper, which does not leave the posterior
+        invariant (docs/paper.md), rather than by the correct one.
+    """
+
+    thinning: int = 10
+    step_size: float = 1.0
+    printed_ratio: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_positive("step_size", self.step_size)
+        if not isinstance(self.printed_ratio, bool):
+            raise ValueError(f"printed_ratio must be True or False; got {self.printed_ratio!r}")
+
+    def blocks(self, likelihood: str) -> tuple[Block, ...]:
+        """Return the blocks of one sweep at a fixed theta."""
+        return metropolis_scores(self.step_size), conjugate_parameters(), conjugate_precision()
+
+    def theta_moves(self) -> Block:
+        """Return the block that moves theta."""
+        return lengthscale(moves=("paper",) if self.printed_ratio else ("collapsed",))
+
+
+@dataclass(frozen=True)
+class CollapsedHMC(Sampler):
+    """Hamiltonian Monte Carlo for the weights, with the scores integrated out.
+
+    For ``sum_to_zero`` with ``hinge`` or ``normalized``, and theta fixed or on a grid.
+
+    Parameters
+    ----------
+    thinning
+        Sweeps for each draw; a sweep is short.
+    max_steps
+        Largest number of steps of a trajectory.
+    """
+
+    thinning: int = 4
+    max_steps: int = 3
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_sweeps("max_steps", self.max_steps)
+
+
+@dataclass(frozen=True)
+class Blocks(Sampler):
+    """A sweep of given blocks.
+
+    Parameters
+    ----------
+    thinning
+        Sweeps for each draw.
+    sweep
+        The blocks, in order; those that move theta included, if it is sampled.
+    """
+
+    sweep: tuple[Block, ...] = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.sweep or not all(isinstance(block, Block) for block in self.sweep):
+            raise ValueError(f"sweep must be a tuple of blocks; got {self.sweep!r}")
+
+    def blocks(self, likelihood: str) -> tuple[Block, ...]:
+        """Return the blocks."""
+        return self.sweep
+
+
+NAMED: dict[str, type[Sampler]] = {
+    "hmc": HMC,
+    "gibbs": Gibbs,
+    "paper": Paper,
+    "collapsed": CollapsedHMC,
+}
+
+
+def as_sampler(sampler: Any, *, low_rank: bool = False, likelihood: str = "normalized") -> Sampler:
+    """Return the sampler that a name or an object stands for.
+
+    ``"auto"`` is :class:`CollapsedHMC` for a basis of low rank and a likelihood with a slope, and
+    :class:`HMC` otherwise.
+    """
+    if isinstance(sampler, Sampler):
+        return sampler
+    if isinstance(sampler, str) and sampler == "auto":
+        return CollapsedHMC() if low_rank and likelihood != "probit" else HMC()
+    if not isinstance(sampler, str) or sampler not in NAMED:
+        raise ValueError(
+            f"sampler must be one of 'auto', {', '.join(map(repr, NAMED))}, or a sampler such as "
+            f"bmsvm.HMC(); got {sampler!r}"
+        )
+    return NAMED[sampler]()

@@ -1,0 +1,88 @@
+"""Moves of theta on a grid where the scores are integrated out.
+
+Every theta has a reference, a normal distribution near its posterior, and with it coordinates
+(xi, logs) in which that posterior is close to a standard normal (:mod:`bmsvm.inference.reference`).
+Theta is proposed while these coordinates are held: weights, intercept, sigma and tau move to where
+the posterior at the new theta has them. The acceptance ratio is then about the ratio of the
+marginal posteriors of the two thetas. The test uses the exact density and the volume of the move,
+so that a poor reference lowers the acceptance rate and never the correctness.
+"""
+
+from __future__ import annotations
+
+import math
+
+import jax
+import jax.numpy as jnp
+
+from bmsvm.inference.adaptation import Phase
+from bmsvm.inference.grid_walk import walk_on_grid
+from bmsvm.inference.reference import Coordinates, Reference, Setup, log_density
+from bmsvm.models.problem import Problem
+
+__all__ = ["FIRST_WIDTH", "move_theta", "tuned_width"]
+
+FIRST_WIDTH = 1.0
+WIDTHS = (1e-2, 1e2)
+"""Smallest and largest width; a step is at least one value of the grid."""
+
+TARGET_ACCEPT_PROB = 0.4
+
+
+def _held(at: Coordinates, reference: Reference) -> Coordinates:
+    """Coordinates with the logs relative to the reference, in its units."""
+    return Coordinates(at.xi, (at.logs - reference.logs) / reference.scales)
+
+
+def _released(held: Coordinates, reference: Reference) -> Coordinates:
+    return Coordinates(held.xi, reference.logs + reference.scales * held.logs)
+
+
+def _log_density(held: Coordinates, kernel: jax.Array, setup: Setup, problem: Problem) -> jax.Array:
+    """Log posterior density of the held coordinates at a theta, its prior left out."""
+    here = setup.at(kernel)
+    volume = jnp.sum(jnp.log(here.reference.scales))  # of the logs
+    volume += problem.n_columns * jnp.log(here.reference.intercept_scale)  # of the intercept
+    return log_density(_released(held, here.reference), here, problem.at(kernel)) + volume
+
+
+def move_theta(
+    key: jax.Array,
+    kernel: jax.Array,
+    at: Coordinates,
+    log_width: jax.Array,
+    setup: Setup,
+    problem: Problem,
+    times: int,
+) -> tuple[jax.Array, Coordinates, jax.Array]:
+    """Propose theta ``times`` times, and the weights with it.
+
+    Returns
+    -------
+    tuple
+        Index of theta in the grid, the coordinates there, and the mean acceptance probability.
+    """
+    held = _held(at, setup.at(kernel).reference)
+
+    def attempt(carry, key):
+        kernel, value = carry
+        key_walk, key_accept = jax.random.split(key)
+        proposal, log_ratio = walk_on_grid(key_walk, kernel, jnp.exp(log_width), problem)
+        ahead = _log_density(held, proposal, setup, problem)
+        log_ratio = log_ratio + ahead - value
+        log_ratio = jnp.where(jnp.isnan(log_ratio), -jnp.inf, log_ratio)
+        probability = jnp.exp(jnp.minimum(log_ratio, 0.0))
+        accepted = jax.random.uniform(key_accept, (), probability.dtype) < probability
+        kernel = jnp.where(accepted, proposal, kernel)
+        return (kernel, jnp.where(accepted, ahead, value)), probability
+
+    start = kernel, _log_density(held, kernel, setup, problem)
+    (kernel, _), probabilities = jax.lax.scan(attempt, start, jax.random.split(key, times))
+    return kernel, _released(held, setup.at(kernel).reference), jnp.mean(probabilities)
+
+
+def tuned_width(log_width: jax.Array, accept_prob: jax.Array, phase: Phase) -> jax.Array:
+    """Tune the width of the proposals in warm-up."""
+    tuned = log_width + (accept_prob - TARGET_ACCEPT_PROB) / jnp.sqrt(1.0 + phase.sweep)
+    tuned = jnp.clip(tuned, *map(math.log, WIDTHS)).astype(log_width.dtype)
+    return jnp.where(phase.warming_up, tuned, log_width)

@@ -1,0 +1,43 @@
+"""Covariance functions, the factorisation of Gram matrices, and low-rank approximations."""
+
+from bmsvm.kernels.factor import Factor, factorize
+from bmsvm.kernels.functions import (
+    Function,
+    Gaussian,
+    Kernel,
+    KernelFn,
+    Linear,
+    Matern32,
+    Matern52,
+    Parametric,
+    Polynomial,
+    Precomputed,
+    Stationary,
+    as_kernel,
+    gram,
+    median_distance,
+)
+from bmsvm.kernels.low_rank import Approximation, BasisMap, Fourier, Nystrom
+
+__all__ = [
+    "Approximation",
+    "BasisMap",
+    "Factor",
+    "Fourier",
+    "Function",
+    "Gaussian",
+    "Kernel",
+    "KernelFn",
+    "Linear",
+    "Matern32",
+    "Matern52",
+    "Nystrom",
+    "Parametric",
+    "Polynomial",
+    "Precomputed",
+    "Stationary",
+    "as_kernel",
+    "factorize",
+    "gram",
+    "median_distance",
+]

@@ -1,0 +1,338 @@
+"""Covariance functions.
+
+A kernel is an object that becomes a function ``k(X1, X2) -> (n1, n2)`` at a lengthscale theta:
+``Gaussian().at(3.5)``. tinygp evaluates it. Names such as ``"gaussian"`` are shorthand, and any
+callable ``kernel(X1, X2)``, for example a tinygp kernel, is accepted as it is (:func:`as_kernel`).
+Gram matrices are evaluated in float64, whatever precision JAX is set to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import scipy.spatial.distance
+from jax.typing import ArrayLike
+from tinygp import kernels as tinygp_kernels
+from tinygp import transforms
+
+from bmsvm._validation import check_count, check_positive
+
+__all__ = [
+    "Function",
+    "Gaussian",
+    "Kernel",
+    "KernelFn",
+    "Linear",
+    "Matern32",
+    "Matern52",
+    "Parametric",
+    "Polynomial",
+    "Precomputed",
+    "Stationary",
+    "as_kernel",
+    "check_lengthscale",
+    "gram",
+    "gram_of",
+    "median_distance",
+    "own_values",
+]
+
+KernelFn = Callable[[jax.Array, jax.Array], jax.Array]
+
+LARGEST_DEGREE = 1000
+"""Largest degree of a polynomial kernel; higher powers overflow for almost all rows."""
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A covariance function up to its lengthscale."""
+
+    def at(self, lengthscale: ArrayLike | None = None) -> KernelFn:
+        """Return ``kernel(X1, X2) -> (n1, n2)``; kernels without a lengthscale ignore it."""
+        raise NotImplementedError
+
+    def __str__(self) -> str:
+        return type(self).__name__.lower()
+
+
+@dataclass(frozen=True)
+class Stationary(Kernel):
+    """Base of the kernels that depend on ``|x - x'| / theta`` alone, with ``k(x, x) = 1``."""
+
+    profile: ClassVar[type]
+    """The tinygp kernel."""
+    degrees_of_freedom: ClassVar[float | None]
+    """Of Student's distribution, the spectral density; None for the normal distribution."""
+
+    def at(self, lengthscale: ArrayLike | None = None) -> KernelFn:
+        """Return the kernel at theta: a positive number, or one per feature, shape (p,)."""
+        scale = check_lengthscale(lengthscale)
+        distance = tinygp_kernels.distance.L2Distance()
+        if scale.ndim == 0:
+            return self.profile(scale=float(scale), distance=distance)
+        # A NumPy array stays float64 whatever precision JAX is set to.
+        return transforms.Linear(cast(jax.Array, 1.0 / scale), self.profile(distance=distance))
+
+    def traced(self, lengthscale: jax.Array) -> KernelFn:
+        """Return the kernel at a lengthscale, () or (p,), that JAX may trace."""
+        unit = self.at(1.0)
+        return lambda X1, X2: unit(X1 / lengthscale, X2 / lengthscale)
+
+    def of_distance(self, distances: jax.Array) -> jax.Array:
+        """Evaluate the kernel at distances (n1, n2) that are divided by the lengthscale."""
+        unit = self.at(1.0)
+
+        def at(distance: jax.Array) -> jax.Array:
+            return unit(distance.reshape(1, 1), jnp.zeros((1, 1)))[0, 0]
+
+        return jax.vmap(jax.vmap(at))(distances)
+
+    def frequencies(
+        self, random: np.random.Generator, count: int, lengthscale: ArrayLike, n_features: int
+    ) -> np.ndarray:
+        """Draw frequencies (count, p) from the spectral density."""
+        normal = random.standard_normal((count, n_features))
+        freedom = self.degrees_of_freedom
+        if freedom is not None:
+            normal *= np.sqrt(freedom / random.chisquare(freedom, (count, 1)))
+        return normal / np.asarray(lengthscale, np.float64)
+
+
+@dataclass(frozen=True)
+class Gaussian(Stationary):
+    """Gaussian kernel ``exp(-|x - x'|^2 / (2 theta^2))``."""
+
+    profile: ClassVar[type] = tinygp_kernels.ExpSquared
+    degrees_of_freedom: ClassVar[float | None] = None
+
+
+@dataclass(frozen=True)
+class Matern32(Stationary):
+    """Matern-3/2 kernel ``(1 + a) exp(-a)``, ``a = sqrt(3) |x - x'| / theta``."""
+
+    profile: ClassVar[type] = tinygp_kernels.Matern32
+    degrees_of_freedom: ClassVar[float | None] = 3.0
+
+
+@dataclass(frozen=True)
+class Matern52(Stationary):
+    """Matern-5/2 kernel ``(1 + a + a^2/3) exp(-a)``, ``a = sqrt(5) |x - x'| / theta``."""
+
+    profile: ClassVar[type] = tinygp_kernels.Matern52
+    degrees_of_freedom: ClassVar[float | None] = 5.0
+
+
+@dataclass(frozen=True)
+class Linear(Kernel):
+    """Linear kernel ``x . x'``; its Gram matrix has rank p at most."""
+
+    def at(self, lengthscale: ArrayLike | None = None) -> KernelFn:
+        """Return the kernel; it has no lengthscale."""
+        return tinygp_kernels.DotProduct()
+
+
+@dataclass(frozen=True)
+class Polynomial(Kernel):
+    """Polynomial kernel ``(x . x' / scale^2 + offset^2)^degree``."""
+
+    degree: int = 3
+    scale: float = 1.0
+    offset: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_count("degree", self.degree, largest=LARGEST_DEGREE)
+        check_positive("scale", self.scale)
+        if not isinstance(self.offset, int | float | np.number) or not np.isfinite(self.offset):
+            raise ValueError(f"offset must be a finite number; got {self.offset!r}")
+
+    def at(self, lengthscale: ArrayLike | None = None) -> KernelFn:
+        """Return the kernel; it has no lengthscale."""
+        return tinygp_kernels.Polynomial(order=self.degree, scale=self.scale, sigma=self.offset)
+
+
+@dataclass(frozen=True)
+class Precomputed(Kernel):
+    """The rows are kernel values: X is the Gram matrix (n, n)."""
+
+    def at(self, lengthscale: ArrayLike | None = None) -> KernelFn:
+        """Raise ``ValueError``: there is no function to evaluate."""
+        raise ValueError('kernel="precomputed" cannot be evaluated at rows: give it as a function')
+
+
+@dataclass(frozen=True)
+class Function(Kernel):
+    """A callable ``kernel(X1, X2) -> (n1, n2)``, such as a tinygp kernel."""
+
+    function: KernelFn
+
+    def at(self, lengthscale: ArrayLike | None = None) -> KernelFn:
+        """Return the callable."""
+        return self.function
+
+    def __str__(self) -> str:
+        return getattr(self.function, "__name__", type(self.function).__name__)
+
+
+@dataclass(frozen=True)
+class Parametric(Kernel):
+    """A kernel whose parameters are sampled with everything else.
+
+    Parameters
+    ----------
+    build
+        From parameters to a kernel: ``lambda p: p["a"] * tinygp.kernels.Matern32(p["l"])``.
+    prior
+        Prior of the parameters, a pytree of continuous NumPyro distributions:
+        ``{"a": LogNormal(0, 1), "l": LogNormal(0, 1)}``.
+    every
+        Sweeps between two proposals, each of which factors a Gram matrix.
+    """
+
+    build: Callable[[Any], KernelFn]
+    prior: Any
+    every: int = 10
+
+    def __post_init__(self) -> None:
+        if not callable(self.build):
+            raise ValueError(
+                "build must be a function from parameters to a kernel, such as "
+                f"lambda p: tinygp.kernels.ExpSquared(p['scale']); got {self.build!r}"
+            )
+        check_count("every", self.every)
+        leaves = jax.tree.leaves(self.prior, is_leaf=is_distribution)
+        if not leaves or not all(is_distribution(leaf) for leaf in leaves):
+            raise ValueError(
+                "prior must be a NumPyro distribution, or a dict or other pytree of them; "
+                f"got {self.prior!r}"
+            )
+        if any(leaf.support.is_discrete for leaf in leaves):
+            raise ValueError("prior must be continuous distributions; got a discrete one")
+
+
+def is_distribution(value: Any) -> bool:
+    """Whether a value is a NumPyro distribution."""
+    return isinstance(value, dist.Distribution)
+
+
+NAMED: dict[str, type[Kernel]] = {
+    "gaussian": Gaussian,
+    "rbf": Gaussian,
+    "matern32": Matern32,
+    "matern52": Matern52,
+    "linear": Linear,
+    "poly": Polynomial,
+    "precomputed": Precomputed,
+}
+"""Shorthand for kernels with default options."""
+
+
+def as_kernel(kernel: Kernel | KernelFn | str) -> Kernel:
+    """Return the kernel that a name, a callable or a kernel object stands for."""
+    if isinstance(kernel, Kernel):
+        return kernel
+    if isinstance(kernel, str):
+        if kernel not in NAMED:
+            listed = ", ".join(map(repr, NAMED))
+            raise ValueError(f"kernel must be one of {listed}, or a callable; got {kernel!r}")
+        return NAMED[kernel]()
+    if not callable(kernel):
+        raise ValueError(
+            f"kernel must be a name or a callable kernel(X1, X2) -> (n1, n2); got {kernel!r}"
+        )
+    return Function(kernel)
+
+
+def check_lengthscale(lengthscale: Any, n_features: int | None = None) -> np.ndarray:
+    """Return theta as a float64 array, shape () or (p,), or raise ``ValueError``."""
+    try:
+        scale = np.asarray(lengthscale)
+        good = scale.dtype.kind in "fiu" and scale.ndim <= 1 and scale.size > 0
+        good = good and bool(np.all(np.isfinite(scale) & (scale > 0)))
+    except (TypeError, ValueError):
+        good = False
+    if good and n_features is not None:
+        good = scale.ndim == 0 or scale.size in (1, n_features)
+    if not good:
+        features = "feature" if n_features is None else f"feature, of which X has {n_features}"
+        raise ValueError(
+            f"lengthscale must be a positive number, or one positive number per {features}; "
+            f"got {lengthscale!r}"
+        )
+    return scale.astype(np.float64)
+
+
+@jax.jit
+def _compiled(kernel: tinygp_kernels.Kernel, left: jax.Array, right: jax.Array) -> jax.Array:
+    return kernel(left, right)
+
+
+def _evaluate(kernel: KernelFn, left: jax.Array, right: jax.Array) -> jax.Array:
+    """Evaluate a kernel; tinygp's are pytrees, so that one program serves all of a kind."""
+    if isinstance(kernel, tinygp_kernels.Kernel):
+        return _compiled(kernel, left, right)
+    return kernel(left, right)
+
+
+def gram(kernel: KernelFn, X1: ArrayLike, X2: ArrayLike | None = None) -> np.ndarray:
+    """Evaluate a kernel between two sets of rows in float64.
+
+    Parameters
+    ----------
+    kernel
+        Callable ``kernel(X1, X2) -> (n1, n2)``.
+    X1, X2
+        Rows, shapes (n1, p) and (n2, p); ``X2`` defaults to ``X1``.
+
+    Returns
+    -------
+    numpy.ndarray
+        Gram matrix, shape (n1, n2), float64.
+    """
+    with jax.enable_x64(True):
+        left = jnp.asarray(np.asarray(X1, dtype=np.float64))
+        right = left if X2 is None else jnp.asarray(np.asarray(X2, dtype=np.float64))
+        values = np.asarray(_evaluate(kernel, left, right))
+    shape = (left.shape[0], right.shape[0])
+    if values.shape != shape:
+        raise ValueError(
+            f"kernel must return one value per pair of rows, shape {shape}; "
+            f"it returned shape {values.shape}"
+        )
+    return values.astype(np.float64, copy=False)
+
+
+def own_values(kernel: Kernel, lengthscale: Any, rows: np.ndarray, part: int = 256) -> np.ndarray:
+    """``k(x, x)`` of rows (n, p), shape (n,)."""
+    if isinstance(kernel, Stationary):
+        return np.ones(len(rows))
+    function = kernel.at(lengthscale)
+    parts = (rows[start : start + part] for start in range(0, len(rows), part))
+    return np.concatenate([np.zeros(0), *(np.diag(gram(function, each)) for each in parts)])
+
+
+def gram_of(kernel: Kernel, rows: np.ndarray, lengthscale: Any = None) -> np.ndarray:
+    """Gram matrix (n, n) of rows (n, p); of a precomputed kernel the rows are that matrix."""
+    if isinstance(kernel, Precomputed):
+        return rows
+    if isinstance(kernel, Stationary):
+        check_lengthscale(lengthscale, rows.shape[1])
+    return gram(kernel.at(lengthscale), rows)
+
+
+def median_distance(rows: ArrayLike, limit: int = 2000) -> float:
+    """Median Euclidean distance between two different rows of (n, p): a first lengthscale.
+
+    Pairs of equal rows do not count; the result is 1 if there are no others. At most ``limit``
+    rows, evenly spaced, are used.
+    """
+    given = rows if hasattr(rows, "shape") else np.asarray(rows)
+    some = np.asarray(given[:: -(-given.shape[0] // limit)], np.float64)  # type: ignore[index]
+    distances = scipy.spatial.distance.pdist(some)
+    apart = distances[distances > 0]
+    return float(np.median(apart)) if apart.size else 1.0

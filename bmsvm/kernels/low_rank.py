@@ -1,0 +1,383 @@
+"""Gram matrices of low rank: ``K ~ Phi Phi'`` with r columns, from n rows in O(n r) memory.
+
+``Nystrom``
+    ``Phi = K_nm R``, ``R R' = K_mm^-1``, over m landmarks. The landmarks do not determine
+    ``k(x, x) - |Phi(x)|^2`` at x. This is never negative, and its mean over the rows is the error
+    of the approximation.
+``Fourier``
+    Random Fourier features of a stationary kernel (Rahimi and Recht): cosines and sines at
+    frequencies drawn from its spectral density. The process that they span has the variance of
+    the kernel everywhere, so nothing remains; its covariance at two given rows is right to about
+    ``1/sqrt(r)``.
+
+Either way the columns are then rotated to ``Phi = U diag(lambda)^(1/2)``, the interface of an
+exact factorisation. The rotation is kept with the points, so that predictions need the points and
+an r x r matrix, and never the training rows.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.linalg
+from jax.typing import ArrayLike
+from sklearn.cluster import MiniBatchKMeans
+
+from bmsvm._validation import check_choice, check_count, check_positive
+from bmsvm.kernels.factor import Factor
+from bmsvm.kernels.functions import (
+    Kernel,
+    KernelFn,
+    Precomputed,
+    Stationary,
+    check_lengthscale,
+    gram,
+    own_values,
+)
+from bmsvm.rows import PIECE, PiecewiseRows, Rows, pieces_of
+
+__all__ = [
+    "Approximation",
+    "BasisMap",
+    "Fourier",
+    "Nystrom",
+    "basis_maps_on_grid",
+    "build_basis_map",
+    "landmarks_of",
+    "low_rank_factor",
+    "pivoted_cholesky",
+    "raw_basis",
+]
+
+CANDIDATES = 5000
+"""Rows among which pivots are searched; a random choice if there are more."""
+
+NEAR_ZERO = 1e-10
+"""Eigenvalues below this share of the largest are dropped: they go to the remainder."""
+
+ALIGNMENT = 64
+"""Bytes to which JAX aligns arrays."""
+
+
+@dataclass(frozen=True)
+class Approximation:
+    """Base of the low-rank approximations of a Gram matrix."""
+
+    def _check(self, smallest_rank: int, **counts: int | None) -> None:
+        for name, value in counts.items():
+            if value is not None:
+                check_count(name, value, smallest=smallest_rank)
+        dtype, seed = cast(Any, self).dtype, cast(Any, self).seed
+        check_count("seed", seed, smallest=0)
+        if dtype is not None:
+            check_choice("dtype", dtype, ("float32", "float64"))
+
+    @property
+    def basis_dtype(self) -> np.dtype:
+        """Type in which the basis is kept."""
+        dtype = cast(Any, self).dtype
+        return np.dtype(jnp.result_type(float) if dtype is None else dtype)
+
+
+@dataclass(frozen=True)
+class Nystrom(Approximation):
+    """Approximate the Gram matrix by landmarks, the centres of clusters of the rows.
+
+    Parameters
+    ----------
+    rank
+        Number r of landmarks. None: as many as bring the mean of ``k(x, x) - |Phi(x)|^2`` below
+        ``tolerance`` times that of ``k(x, x)``, at most ``max_rank``.
+    tolerance, max_rank
+        See ``rank``.
+    dtype
+        Type in which the basis is kept, ``"float32"`` or ``"float64"``; None for JAX's default.
+        Small matrices are float64.
+    seed
+        Seed of the clustering.
+    """
+
+    rank: int | None = None
+    tolerance: float = 0.01
+    max_rank: int = 512
+    dtype: str | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        self._check(1, rank=self.rank)
+        self._check(2, max_rank=self.max_rank)
+        check_positive("tolerance", self.tolerance)
+
+
+@dataclass(frozen=True)
+class Fourier(Approximation):
+    """Approximate the Gram matrix of a stationary kernel by random Fourier features.
+
+    Parameters
+    ----------
+    rank
+        Number r of columns: cosines and sines at r/2 frequencies.
+    dtype
+        As in :class:`Nystrom`.
+    seed
+        Seed of the frequencies.
+    """
+
+    rank: int = 512
+    dtype: str | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        self._check(2, rank=self.rank)
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class BasisMap:
+    """The map from rows to ``Phi``, see :meth:`__call__`."""
+
+    points: Any
+    """Landmarks, or frequencies, shape (m, p)."""
+    rotation: Any
+    """Matrix from raw columns to those in which ``Phi'Phi`` is diagonal, shape (q, r)."""
+    error: Any
+    """Mean of ``k(x, x) - |Phi(x)|^2`` over the rows it was made from, a scalar."""
+    kind: str = field(metadata={"static": True})
+    """``"nystrom"`` or ``"fourier"``."""
+
+    def __call__(self, rows: ArrayLike, kernel: KernelFn | None) -> np.ndarray:
+        """Phi of rows (m, p), shape (m, r), float64; ``kernel`` is that of the landmarks."""
+        raw = raw_basis(self.kind, kernel, np.asarray(rows), np.asarray(self.points))
+        return raw @ np.asarray(self.rotation, np.float64)
+
+
+def raw_basis(
+    kind: str, kernel: KernelFn | None, rows: np.ndarray, points: np.ndarray
+) -> np.ndarray:
+    """Kernel values with landmarks, shape (n, m); or waves at m frequencies, shape (n, 2 m)."""
+    if kind == "nystrom":
+        return gram(cast(KernelFn, kernel), rows, points)
+    phase = np.asarray(rows, np.float64) @ np.asarray(points, np.float64).T
+    return np.concatenate([np.cos(phase), np.sin(phase)], axis=1) / np.sqrt(len(points))
+
+
+class Pivots(NamedTuple):
+    """Rows chosen by :func:`pivoted_cholesky`.
+
+    numbers
+        Indices of the rows, in the order in which they were chosen, shape (r,).
+    errors
+        ``trace(K - Phi Phi') / n`` after each, shape (r,).
+    """
+
+    numbers: np.ndarray
+    errors: np.ndarray
+
+
+def pivoted_cholesky(
+    kernel: Kernel, lengthscale: Any, rows: np.ndarray, rank: int, tolerance: float = 0.0
+) -> Pivots:
+    """Choose rows (n, p) one by one, each the one that those before it determine least.
+
+    It stops after ``rank`` rows, or when the mean of the remainder is below ``tolerance`` times
+    the mean of ``k(x, x)``.
+    """
+    function = kernel.at(lengthscale)
+    own = own_values(kernel, lengthscale, rows)
+    left = own.copy()
+    rank = min(rank, len(rows))
+    columns = np.zeros((rank, len(rows)))
+    numbers, errors = [], []
+    for j in range(rank):
+        pivot = int(np.argmax(left))
+        if left[pivot] <= NEAR_ZERO * own.max():
+            break
+        values = gram(function, rows[pivot : pivot + 1], rows)[0]
+        column = (values - columns[:j, pivot] @ columns[:j]) / np.sqrt(left[pivot])
+        columns[j] = column
+        left = np.maximum(left - column**2, 0.0)
+        left[pivot] = 0.0
+        numbers.append(pivot)
+        errors.append(left.mean())
+        if errors[-1] <= tolerance * own.mean():
+            break
+    return Pivots(np.asarray(numbers), np.asarray(errors))
+
+
+def _some(rows: Rows, count: int, random: np.random.Generator) -> np.ndarray:
+    """At most ``count`` different rows, at random, in float64."""
+    n = rows.shape[0]
+    if n <= count:
+        return np.asarray(rows[:], np.float64)
+    numbers = np.sort(random.choice(n, count, replace=False))
+    rows = rows if isinstance(rows, np.ndarray | PiecewiseRows) else PiecewiseRows(rows)
+    return np.asarray(rows[numbers], np.float64)
+
+
+def landmarks_of(kernel: Kernel, lengthscale: Any, rows: Rows, how: Nystrom) -> np.ndarray:
+    """Landmarks (m, p) for rows (n, p): centres of as many clusters as the rank."""
+    random = np.random.default_rng(how.seed)
+    candidates = _some(rows, CANDIDATES, random)
+    rank = min(how.max_rank if how.rank is None else how.rank, rows.shape[0])
+    if how.rank is None:
+        pivots = pivoted_cholesky(kernel, lengthscale, candidates, rank, how.tolerance)
+        rank = len(pivots.numbers)
+    distinct = np.unique(candidates, axis=0)
+    if rank >= len(distinct):
+        return distinct
+    state = int(random.integers(2**31))
+    clusters = MiniBatchKMeans(rank, random_state=state, n_init=1, batch_size=4096, max_iter=50)
+    return clusters.fit(candidates).cluster_centers_
+
+
+def _inverse_root_of(gram_matrix: np.ndarray) -> np.ndarray:
+    """``R`` with ``R R' = K^+``, shape (m, r), r the rank of K (m, m) to :data:`NEAR_ZERO`."""
+    values, vectors = scipy.linalg.eigh(gram_matrix)
+    kept = values > NEAR_ZERO * values[-1]
+    return vectors[:, kept] / np.sqrt(values[kept])
+
+
+@functools.partial(jax.jit, donate_argnums=0)
+def _add_outer(total: jax.Array, part: jax.Array) -> jax.Array:
+    return total + part.T @ part
+
+
+def build_basis_map(
+    rows: Rows,
+    kernel: Kernel,
+    how: Approximation,
+    lengthscale: Any = None,
+    points: np.ndarray | None = None,
+) -> BasisMap:
+    """Choose landmarks or frequencies, then the rotation, in one pass over the rows.
+
+    Parameters
+    ----------
+    rows
+        Anything of shape (n, p) that can be sliced: an array, a memory map, a Zarr array.
+    kernel, lengthscale
+        The kernel and its theta; :class:`Fourier` needs a stationary kernel.
+    how
+        How the Gram matrix is approximated.
+    points
+        Landmarks (m, p), if they are chosen already.
+    """
+    if isinstance(kernel, Precomputed):
+        raise ValueError(
+            'approximation must be "exact" with kernel="precomputed", whose rows are unknown; '
+            f"got {how!r}"
+        )
+    if isinstance(kernel, Stationary):
+        check_lengthscale(lengthscale, rows.shape[1])
+    function = kernel.at(lengthscale)
+    if isinstance(how, Fourier):
+        if not isinstance(kernel, Stationary):
+            raise ValueError(
+                "approximation=Fourier() needs a stationary kernel: Gaussian, Matern32 or "
+                f"Matern52; got {kernel}. Use Nystrom()"
+            )
+        random, count = np.random.default_rng(how.seed), how.rank // 2
+        points = kernel.frequencies(random, count, lengthscale, rows.shape[1])
+        kind, start = "fourier", np.eye(2 * count)
+    else:
+        if points is None:
+            points = landmarks_of(kernel, lengthscale, rows, cast(Nystrom, how))
+        kind, start = "nystrom", _inverse_root_of(gram(function, points))
+    own = 0.0
+    with jax.enable_x64(True):
+        outer = jnp.zeros((start.shape[1],) * 2)
+        for part in pieces_of(rows):
+            raw = raw_basis(kind, function, part, points) @ start
+            outer = _add_outer(outer, jnp.asarray(raw))
+            own += float(own_values(kernel, lengthscale, part).sum())
+    values, vectors = scipy.linalg.eigh(np.asarray(outer))
+    values, vectors = values[::-1], vectors[:, ::-1]
+    kept = values > NEAR_ZERO * values[0]
+    error = max(own - float(values[kept].sum()), 0.0) / rows.shape[0]
+    return BasisMap(points, start @ vectors[:, kept], np.asarray(error), kind)
+
+
+def basis_maps_on_grid(
+    rows: Rows, kernel: Kernel, how: Approximation, values: np.ndarray, start: int
+) -> list[BasisMap]:
+    """Basis maps of rows (n, p) at each lengthscale of a grid (G,), all as wide as the widest.
+
+    Landmarks are chosen at the value of index ``start``; frequencies differ in their scale only.
+    """
+    points = None
+    if isinstance(how, Nystrom):
+        points = landmarks_of(kernel, values[start], rows, how)
+    made = [build_basis_map(rows, kernel, how, theta, points=points) for theta in values]
+    width = max(each.rotation.shape[1] for each in made)
+    return [
+        replace(each, rotation=np.pad(each.rotation, ((0, 0), (0, width - each.rotation.shape[1]))))
+        for each in made
+    ]
+
+
+def _aligned_zeros(shape: tuple[int, int], dtype: np.dtype) -> np.ndarray:
+    """Zeros in memory that JAX can take over without a copy."""
+    size = shape[0] * shape[1] * dtype.itemsize
+    memory = np.zeros(size + ALIGNMENT, np.uint8)
+    start = -memory.ctypes.data % ALIGNMENT
+    return memory[start : start + size].view(dtype).reshape(shape)
+
+
+def low_rank_factor(
+    basis_map: BasisMap,
+    rows: Rows | Iterable[np.ndarray],
+    kernel: Kernel,
+    lengthscale: Any = None,
+    *,
+    n_rows: int | None = None,
+    dtype: Any = np.float64,
+) -> tuple[Factor, np.ndarray | None]:
+    """Factor ``K ~ U diag(lambda) U'`` of rows under their basis map.
+
+    Parameters
+    ----------
+    basis_map
+        Made from the same rows, for the columns of U to be orthonormal.
+    rows
+        As in :func:`build_basis_map`; or batches of rows (m, p), then with ``n_rows``.
+    kernel, lengthscale
+        The kernel that was approximated.
+    n_rows
+        Rows of the basis: zeros follow if there are more than rows.
+    dtype
+        Type of the basis.
+
+    Returns
+    -------
+    tuple
+        The factor in NumPy arrays, U (n, r) of that type and lambda (r,) in float64; and the
+        remainder of each row, ``k(x, x) - |Phi(x)|^2``, shape (n,), not negative; None for Fourier
+        features, which leave none.
+    """
+    sliced = hasattr(rows, "shape")
+    batches = pieces_of(cast(Rows, rows)) if sliced else cast(Iterable[np.ndarray], rows)
+    total = cast(Rows, rows).shape[0] if n_rows is None else n_rows
+    basis = _aligned_zeros((total, basis_map.rotation.shape[1]), np.dtype(dtype))
+    norms, left = np.zeros(basis.shape[1]), np.zeros(total, dtype)
+    function = kernel.at(lengthscale)
+    leaves = basis_map.kind == "nystrom"
+    start = 0
+    for batch in batches:
+        part = basis_map(batch, function)
+        norms += np.sum(part**2, axis=0)
+        basis[start : start + len(part)] = part
+        if leaves:
+            own = own_values(kernel, lengthscale, batch)
+            left[start : start + len(part)] = np.maximum(own - np.sum(part**2, axis=1), 0.0)
+        start += len(part)
+    roots = np.sqrt(np.where(norms > 0, norms, 1.0))
+    for begin in range(0, len(basis), PIECE):
+        basis[begin : begin + PIECE] /= roots
+    factor = Factor(cast(jax.Array, basis), cast(jax.Array, norms))
+    return factor, left if leaves else None

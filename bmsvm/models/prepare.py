@@ -1,0 +1,298 @@
+"""From rows and labels to a :class:`Problem`: check, encode the labels, factor the Gram matrix."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+
+from bmsvm._validation import check_choice, check_count, check_row_weights, check_rows_and_labels
+from bmsvm.kernels.factor import Factor, factorize
+from bmsvm.kernels.functions import (
+    Kernel,
+    KernelFn,
+    Parametric,
+    Precomputed,
+    Stationary,
+    as_kernel,
+    check_lengthscale,
+    gram,
+    gram_of,
+    median_distance,
+)
+from bmsvm.kernels.low_rank import (
+    Approximation,
+    BasisMap,
+    basis_maps_on_grid,
+    build_basis_map,
+    low_rank_factor,
+)
+from bmsvm.models.couplings import COUPLINGS
+from bmsvm.models.hyperparameters import DEFAULT, Hyperparameters
+from bmsvm.models.likelihoods import LIKELIHOODS
+from bmsvm.models.problem import Problem, with_spare_rows
+from bmsvm.models.theta import (
+    GRID_BYTES,
+    GRID_SIZES,
+    Design,
+    KernelFamily,
+    KernelGrid,
+    Sampled,
+    check_grid_fits,
+    constrained,
+    kernel_family,
+    lengthscale_family,
+    make_grid,
+    masked_design,
+    nearest_on_grid,
+    room_for_grid,
+    stacked_grid,
+)
+from bmsvm.rows import PiecewiseRows, in_pieces
+
+__all__ = ["as_lengthscale", "prepare"]
+
+MOST_SPARE_ROWS = 1 << 16
+"""Largest number of spare rows."""
+
+
+def as_lengthscale(lengthscale: Any, kernel: Kernel) -> Any:
+    """Return a lengthscale as a number, an array or a :class:`Sampled`; None if there is none.
+
+    Raises
+    ------
+    ValueError
+        If the kernel has a lengthscale and none is given, or the other way round.
+    """
+    if isinstance(lengthscale, str) and lengthscale == "sample":
+        lengthscale = Sampled()
+    if not isinstance(kernel, Stationary):
+        if isinstance(lengthscale, Sampled):
+            raise ValueError(
+                "lengthscale can be sampled only with a kernel that has one: Gaussian, Matern32 "
+                f"or Matern52; got kernel {kernel}"
+            )
+        return None
+    if lengthscale is None:
+        raise ValueError(
+            f"lengthscale must be given for the kernel {kernel}: a positive number in the units of "
+            "the rows, one per feature, or bmsvm.Sampled(); bmsvm.cross_validate_modes(X, y) "
+            "chooses one from the data"
+        )
+    return lengthscale if isinstance(lengthscale, Sampled) else check_lengthscale(lengthscale)
+
+
+class _Factored(NamedTuple):
+    """What depends on the kernel; fields as in :class:`Problem`."""
+
+    factor: Factor
+    masked: Design | None
+    grid: KernelGrid | None = None
+    family: KernelFamily | None = None
+    basis_map: BasisMap | None = None
+    remainder: np.ndarray | None = None
+
+
+class _Data(NamedTuple):
+    """Checked rows, class indices (spare rows included) and what is needed to factor them."""
+
+    rows: Any
+    labels: np.ndarray
+    n_classes: int
+    coupling: str
+    spare: int
+    name: str
+
+    def factored(self, matrix: np.ndarray, *, complete: bool = True) -> _Factored:
+        """Factor a Gram matrix (n, n) of the rows."""
+        factor = factorize(matrix, name=self.name, complete=complete)
+        factor = with_spare_rows(factor, self.spare)
+        if self.coupling != "independent":
+            return _Factored(factor, None)
+        return _Factored(factor, masked_design(factor, self.labels, self.n_classes))
+
+
+def prepare(
+    X: ArrayLike,
+    y: ArrayLike,
+    *,
+    kernel: Kernel | KernelFn | str = "gaussian",
+    lengthscale: ArrayLike | Sampled | str | None = None,
+    coupling: str = "sum_to_zero",
+    likelihood: str = "normalized",
+    hyperparameters: Hyperparameters = DEFAULT,
+    row_weights: ArrayLike | None = None,
+    spare_rows: int = 0,
+    approximation: Approximation | None = None,
+) -> Problem:
+    """Check the data, encode the labels and factor the Gram matrix, before anything is compiled.
+
+    Parameters
+    ----------
+    X
+        Rows, shape (n, p); or the Gram matrix, shape (n, n), with ``kernel="precomputed"``. With
+        an ``approximation`` a memory map or a Zarr array is read in pieces.
+    y
+        Labels, shape (n,): anything that sorts. Classes are numbered in sorted order.
+    kernel
+        ``"gaussian"`` (or ``"rbf"``), ``"matern32"``, ``"matern52"``, ``"linear"``, ``"poly"``,
+        ``"precomputed"``; an object of :mod:`bmsvm.kernels`, such as
+        :class:`bmsvm.kernels.Parametric`, whose parameters are sampled; or a callable
+        ``kernel(X1, X2) -> (n1, n2)`` such as a tinygp kernel.
+    lengthscale
+        theta of a stationary kernel, in the units of the rows: a number, one per feature, or
+        :class:`bmsvm.Sampled` (``"sample"``), which makes it a parameter.
+    coupling
+        ``"sum_to_zero"`` or ``"independent"``.
+    likelihood
+        ``"normalized"`` (21), ``"hinge"`` (11), or ``"probit"``.
+    hyperparameters
+        Constants of the priors.
+    row_weights
+        Weight of each row's log likelihood, shape (n,), not negative. A weight of 0 takes the
+        label of the row out of the model. A weight of 2 is not a row that occurs twice, which would
+        have two scores. Under ``probit``, whose log likelihood is 0 or minus infinity, 0 or 1.
+    spare_rows
+        Rows of weight 0, and of kernel values 0 with all others, to add at the end. They change
+        the number of rows only, so that data of different sizes share one program.
+    approximation
+        :class:`bmsvm.Nystrom` or :class:`bmsvm.Fourier`: a Gram matrix of low rank, which is never
+        formed. It needs ``coupling="sum_to_zero"`` and a lengthscale that is fixed or sampled on a
+        given grid. None: the exact Gram matrix.
+
+    Returns
+    -------
+    Problem
+        Arrays in JAX's current default float type; factorisations are computed in float64.
+    """
+    check_choice("coupling", coupling, COUPLINGS)
+    check_choice("likelihood", likelihood, LIKELIHOODS)
+    if not isinstance(hyperparameters, Hyperparameters):
+        raise ValueError(
+            f"hyperparameters must be a bmsvm.Hyperparameters; got {hyperparameters!r}"
+        )
+    hyperparameters.validate()
+    covariance = as_kernel(kernel)
+    theta = as_lengthscale(lengthscale, covariance)
+    precomputed = isinstance(covariance, Precomputed)
+    if approximation is not None:
+        _check_low_rank(approximation, covariance, theta, coupling)
+        if in_pieces(X) and not isinstance(X, PiecewiseRows):
+            X = cast(Any, PiecewiseRows(X))
+    rows, classes, labels = check_rows_and_labels(X, y, precomputed=precomputed)
+    weights = _checked_weights(row_weights, len(rows), likelihood)
+    check_count("spare_rows", spare_rows, smallest=0, largest=MOST_SPARE_ROWS)
+    if spare_rows:
+        weights = np.append(np.ones(len(rows)) if weights is None else weights, [0.0] * spare_rows)
+        labels = np.append(labels, [0] * spare_rows)
+    name = "X" if precomputed else "kernel"
+    data = _Data(rows, labels, len(classes), coupling, spare_rows, name)
+    # Factors are computed on the host in float64 before they are given to JAX.
+    if approximation is not None:
+        made = _low_rank(data, covariance, theta, approximation)
+    else:
+        made = _exact(data, covariance, theta)
+    return Problem(
+        labels=jnp.asarray(labels, jnp.int32),
+        factor=jax.tree.map(jnp.asarray, made.factor),
+        masked=jax.tree.map(jnp.asarray, made.masked),
+        hyper=jax.tree.map(lambda value: jnp.asarray(float(value)), hyperparameters),
+        n_classes=len(classes),
+        coupling=coupling,
+        likelihood=likelihood,
+        grid=made.grid,
+        family=made.family,
+        row_weights=None if weights is None else jnp.asarray(weights),
+        basis_map=jax.tree.map(jnp.asarray, made.basis_map),
+        remainder=None if made.remainder is None else jnp.asarray(made.remainder),
+    )
+
+
+def _checked_weights(row_weights: Any, n_rows: int, likelihood: str) -> np.ndarray | None:
+    weights = None if row_weights is None else check_row_weights(row_weights, n_rows)
+    if weights is not None and likelihood == "probit" and not np.all(np.isin(weights, (0, 1))):
+        bad = int(np.flatnonzero(~np.isin(weights, (0, 1)))[0])
+        raise ValueError(
+            'row_weights must be 0 or 1 with likelihood="probit", whose log likelihood is 0 or '
+            f"minus infinity; got row_weights[{bad}] = {weights[bad]}"
+        )
+    return weights
+
+
+def _exact(data: _Data, kernel: Kernel, theta: Any) -> _Factored:
+    """Factor the Gram matrix at a fixed theta, at each value of a grid, or at a starting point."""
+    if isinstance(kernel, Parametric):
+        return _of_family(data, kernel_family(kernel, data.rows, data.spare))
+    if not isinstance(theta, Sampled):
+        return data.factored(gram_of(kernel, data.rows, theta), complete=False)
+    stationary = cast(Stationary, kernel)
+    n_bases = data.n_classes if data.coupling == "independent" else 1
+    room = room_for_grid(len(data.labels), n_bases)
+    if theta.off_grid or (theta.grid is None and room < GRID_SIZES[0]):
+        return _of_family(data, lengthscale_family(stationary, data.rows, theta, data.spare))
+    values, log_prior = make_grid(theta, room)
+    check_grid_fits(
+        values.size, room, f"factors of {len(data.labels)} rows", '"off" to factor as chains run'
+    )
+    each = [data.factored(gram_of(kernel, data.rows, value))[:2] for value in values]
+    start = int(nearest_on_grid(np.asarray(median_distance(data.rows)), values))
+    return _at_start(stacked_grid(values, log_prior, start, each))
+
+
+def _of_family(data: _Data, family: KernelFamily) -> _Factored:
+    """Factor the Gram matrix where chains begin."""
+    kernel = family.build(constrained(family.start, family))
+    return data.factored(gram(kernel, data.rows))._replace(family=family)
+
+
+def _at_start(grid: KernelGrid) -> _Factored:
+    """Take the factor of the value where chains begin."""
+    factor, masked, basis_map, remainder = jax.tree.map(
+        lambda leaf: leaf[grid.start], (grid.factors, grid.masked, grid.basis_map, grid.remainder)
+    )
+    return _Factored(factor, masked, grid, None, basis_map, remainder)
+
+
+def _check_low_rank(approximation: Any, kernel: Kernel, theta: Any, coupling: str) -> None:
+    """Raise ``ValueError`` if the model does not allow an approximation of low rank."""
+    if not isinstance(approximation, Approximation):
+        raise ValueError(
+            f"approximation must be bmsvm.Nystrom(), bmsvm.Fourier() or None; got {approximation!r}"
+        )
+    if isinstance(kernel, Parametric) or (isinstance(theta, Sampled) and theta.given_grid is None):
+        raise ValueError(
+            f"approximation={approximation!r} needs a kernel with fixed parameters, or one "
+            "lengthscale sampled on a given grid: Sampled(grid=numpy.geomspace(0.5, 5, 8)), say"
+        )
+    if coupling == "independent":
+        raise ValueError(
+            f'approximation={approximation!r} needs coupling="sum_to_zero", in which all columns '
+            f"share one basis; got {coupling!r}"
+        )
+
+
+def _low_rank(data: _Data, kernel: Kernel, theta: Any, how: Approximation) -> _Factored:
+    """Low-rank factors of the rows at a fixed theta, or at each value of a grid."""
+    rows, n_rows, dtype = data.rows, len(data.labels), how.basis_dtype
+    if not isinstance(theta, Sampled):
+        basis_map = build_basis_map(rows, kernel, how, theta)
+        factor, left = low_rank_factor(basis_map, rows, kernel, theta, n_rows=n_rows, dtype=dtype)
+        # The array may be as large as memory allows: hand it over without a copy.
+        basis = jax.device_put(factor.basis, may_alias=True)
+        return _Factored(factor._replace(basis=basis), None, None, None, basis_map, left)
+    values, log_prior = make_grid(theta, GRID_SIZES[1])
+    start = int(nearest_on_grid(np.asarray(median_distance(rows)), values))
+    maps = basis_maps_on_grid(rows, kernel, how, values, start)
+    rank = maps[0].rotation.shape[1]
+    room = GRID_BYTES // (dtype.itemsize * n_rows * rank)
+    check_grid_fits(
+        values.size, room, f"bases of {n_rows} rows and {rank} columns", "a smaller rank"
+    )
+    each = []
+    for basis_map, value in zip(maps, values, strict=True):
+        factor, left = low_rank_factor(basis_map, rows, kernel, value, n_rows=n_rows, dtype=dtype)
+        each.append((factor, None, basis_map, left))
+    return _at_start(stacked_grid(values, log_prior, start, each))

@@ -1,0 +1,390 @@
+"""The kernel's parameters theta where they are sampled: on a grid, or off it.
+
+On a grid every Gram matrix is factored once, before sampling, and theta is an index of the grid.
+Off it theta is any pytree with a prior, and each proposal factors a Gram matrix. To the rest of the
+sampler both are the same: a value that :meth:`bmsvm.models.Problem.at` turns into a problem.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+from numpyro.distributions import biject_to
+
+from bmsvm._validation import check_bounds, check_choice, check_count
+from bmsvm.kernels.factor import Factor
+from bmsvm.kernels.functions import (
+    KernelFn,
+    Parametric,
+    Stationary,
+    is_distribution,
+    median_distance,
+)
+from bmsvm.kernels.low_rank import BasisMap
+
+__all__ = [
+    "Design",
+    "KernelFamily",
+    "KernelGrid",
+    "KernelPoint",
+    "Sampled",
+    "constrained",
+    "family_factor",
+    "family_gram",
+    "kernel_family",
+    "lengthscale_family",
+    "log_prior_of",
+    "make_grid",
+    "masked_design",
+    "named_parameters",
+    "nearest_on_grid",
+    "stacked_grid",
+    "unconstrained",
+]
+
+BOUNDS = (0.1, 200.0)
+"""Support of theta's prior, section 5."""
+
+GRID_SIZES = (8, 64)
+"""Smallest and largest size of a grid that is not given."""
+
+GRID_BYTES = 2**31
+"""Largest size of the factors of a grid."""
+
+RESERVED = frozenset(
+    {"noise_variance", "precision", "intercept", "scores", "weights", "y", "accept_prob"}
+    | {"step_size", "num_steps", "lengthscale_accept_prob"}
+)
+"""Names that parameters of a kernel must not have."""
+
+LENGTHSCALE_PRIORS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "uniform": np.log,  # a cell of a log grid is as wide as its value
+    "log-uniform": np.zeros_like,
+}
+"""Log prior weight of the values of a log grid."""
+
+
+@dataclass(frozen=True, eq=False)
+class Sampled:
+    """A lengthscale that is sampled with everything else.
+
+    Parameters
+    ----------
+    prior
+        ``"uniform"``, the paper's, or ``"log-uniform"``.
+    bounds
+        Support of the prior. Default: the paper's, 0.1 to 200.
+    grid
+        Values of theta, shape (G,), evenly spaced on a log scale, whose Gram matrices are factored
+        once; they then are the support of the prior. ``"off"``: theta is continuous, and each
+        proposal factors a Gram matrix. Default: 64 values over the bounds, or as many as fit into
+        2 GiB; off the grid if those are fewer than 8.
+    per_feature
+        Whether there is a lengthscale for each feature, shape (p,); off the grid.
+    every
+        Sweeps between two proposals off the grid.
+    """
+
+    prior: str = "uniform"
+    bounds: tuple[float, float] = BOUNDS
+    grid: Any = None
+    per_feature: bool = False
+    every: int = 10
+
+    def __post_init__(self) -> None:
+        check_choice("prior", self.prior, LENGTHSCALE_PRIORS)
+        check_bounds("bounds", self.bounds)
+        check_count("every", self.every)
+        if not isinstance(self.per_feature, bool | np.bool_):
+            raise ValueError(f"per_feature must be True or False; got {self.per_feature!r}")
+        if self.given_grid is not None:
+            _check_grid(self.given_grid)
+            if self.per_feature:
+                raise ValueError(
+                    'per_feature needs grid to be None or "off": a grid has one lengthscale for '
+                    "all features"
+                )
+
+    @property
+    def off_grid(self) -> bool:
+        """Whether theta is continuous by choice."""
+        return self.per_feature or (isinstance(self.grid, str) and self.grid == "off")
+
+    @property
+    def given_grid(self) -> Any:
+        """The values that were given, or None."""
+        return None if self.grid is None or self.off_grid else self.grid
+
+
+class Design(NamedTuple):
+    """The regressions behind the columns, one per group of columns with the same rows.
+
+    ``sum_to_zero`` has one group of c - 1 columns, ``independent`` c groups of one column. The
+    masked design of a group is ``Phi_g = U_g diag(sqrt(lambda_g)) W_g'``.
+
+    basis
+        U, shape (g, n, r), zero on rows the group does not observe.
+    eigenvalues
+        lambda, shape (g, r), of Phi_g Phi_g'.
+    rotation
+        W, shape (g, r, r), or None for the identity.
+    mask
+        1 where the group observes the row, shape (g, n).
+    """
+
+    basis: jax.Array
+    eigenvalues: jax.Array
+    rotation: jax.Array | None
+    mask: jax.Array
+
+
+def masked_design(factor: Factor, labels: Any, n_classes: int) -> Design:
+    """Factor the rows each column observes: column j never sees a row of class j, eq. (14).
+
+    NumPy arrays stay in NumPy, and so in float64 whatever precision JAX is set to.
+    """
+    xp = np if isinstance(factor.basis, np.ndarray) else jnp
+    basis, eigenvalues = factor
+    mask = (labels[None, :] != np.arange(n_classes)[:, None]).astype(basis.dtype)
+    design = basis * xp.sqrt(eigenvalues)
+    # Phi is n x r with r <= n, so the thin SVD of each masked design gives r columns.
+    u, d, wt = xp.linalg.svd(mask[:, :, None] * design, full_matrices=False)
+    tolerance = d[:, :1] * max(design.shape) * xp.finfo(basis.dtype).eps
+    d = xp.where(d > tolerance, d, 0.0)
+    parts = xp.where(d[:, None, :] > 0, u, 0.0), d**2, xp.swapaxes(wt, 1, 2), mask
+    return Design(*(cast(jax.Array, part) for part in parts))
+
+
+class KernelGrid(NamedTuple):
+    """Values of the kernel parameter theta, each with the Gram matrix factored once.
+
+    values
+        theta, shape (G,), increasing.
+    log_prior
+        Log prior weight of each, shape (G,), up to a constant.
+    start
+        Index of the value at which chains begin.
+    factors
+        The factors, with a leading axis of G.
+    masked
+        The designs of the ``independent`` coupling, with a leading axis of G.
+    basis_map, remainder
+        As in :class:`bmsvm.models.Problem`, for factors of low rank, with a leading axis of G.
+    """
+
+    values: jax.Array
+    log_prior: jax.Array
+    start: jax.Array
+    factors: Factor
+    masked: Design | None
+    basis_map: BasisMap | None = None
+    remainder: jax.Array | None = None
+
+
+class KernelPoint(NamedTuple):
+    """A value of theta off the grid, with its factor.
+
+    unconstrained
+        Unconstrained parameters, a pytree like the prior.
+    factor, masked
+        As in :class:`bmsvm.models.Problem`.
+    """
+
+    unconstrained: Any
+    factor: Factor
+    masked: Design | None
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class KernelFamily:
+    """Kernels indexed by a pytree of parameters with a prior, at the training rows."""
+
+    rows: jax.Array
+    """Training rows, shape (n, p)."""
+    prior: Any
+    """Pytree of NumPyro distributions."""
+    start: Any
+    """Unconstrained parameters at which chains begin."""
+    build: Callable[[Any], KernelFn] = field(metadata={"static": True})
+    """From parameters to a kernel."""
+    every: int = field(metadata={"static": True})
+    """Sweeps between two proposals."""
+    spare: int = field(metadata={"static": True})
+    """Rows of kernel values zero with all others, which follow the training rows."""
+
+
+def _check_grid(values: Any) -> np.ndarray:
+    """Return given values of a grid, shape (G,), or raise ``ValueError``."""
+    try:
+        grid = np.asarray(values)
+    except ValueError:  # ragged
+        grid = np.asarray("")
+    numbers = grid.ndim == 1 and grid.size >= 2 and grid.dtype.kind in "fiu"
+    if not numbers or not np.all(np.isfinite(grid) & (grid > 0)) or np.any(np.diff(grid) <= 0):
+        raise ValueError(
+            'grid must be "off", or two or more positive numbers, increasing, evenly spaced on a '
+            f"log scale such as numpy.geomspace(0.1, 200, 64); got {values!r}"
+        )
+    steps = np.diff(np.log(grid.astype(np.float64)))
+    if steps.max() > 1.001 * steps.min():
+        raise ValueError(
+            "grid must be evenly spaced on a log scale, as numpy.geomspace makes it; its ratios go "
+            f"from {np.exp(steps.min()):.4g} to {np.exp(steps.max()):.4g}"
+        )
+    return grid.astype(np.float64)
+
+
+def make_grid(sampled: Sampled, room: int) -> tuple[np.ndarray, np.ndarray]:
+    """Values of theta, shape (G,), and their log prior weights; at most ``room`` of them."""
+    if sampled.given_grid is None:
+        grid = np.geomspace(*sampled.bounds, min(GRID_SIZES[1], room))
+    else:
+        grid = _check_grid(sampled.given_grid)
+    return grid, LENGTHSCALE_PRIORS[sampled.prior](grid)
+
+
+def nearest_on_grid(lengthscales: Any, values: Any) -> Any:
+    """Find the values (G,) of a grid nearest to lengthscales (...) on a log scale: their indices.
+
+    NumPy arrays stay in NumPy.
+    """
+    xp = np if isinstance(lengthscales, np.ndarray) else jnp
+    return xp.argmin(xp.abs(xp.log(lengthscales)[..., None] - xp.log(values)), axis=-1)
+
+
+def room_for_grid(n_rows: int, n_bases: int) -> int:
+    """Return how many factors of the rows fit into :data:`GRID_BYTES`."""
+    return GRID_BYTES // (8 * n_rows**2 * n_bases)
+
+
+def check_grid_fits(size: int, room: int, what: str, otherwise: str) -> None:
+    """Raise ``ValueError`` unless the factors of a grid fit into :data:`GRID_BYTES`."""
+    if size > room:
+        raise ValueError(
+            f"grid: {size} {what} do not fit into {GRID_BYTES / 2**30:.0f} GiB; pass a grid of at "
+            f"most {room} values, or {otherwise}"
+        )
+
+
+def stacked_grid(
+    values: np.ndarray, log_prior: np.ndarray, start: int, each: Sequence[tuple[Any, ...]]
+) -> KernelGrid:
+    """Stack what was computed on the host for each value of a grid, and give it to JAX."""
+    stacked = jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *each)
+    return KernelGrid(jnp.asarray(values), jnp.asarray(log_prior), jnp.asarray(start), *stacked)
+
+
+@dataclass(frozen=True)
+class _KernelOfLengthscale:
+    """The function from ``{"lengthscale": theta}`` to a kernel."""
+
+    kernel: Stationary
+
+    def __call__(self, parameters: Any) -> KernelFn:
+        return self.kernel.traced(parameters["lengthscale"])
+
+
+def lengthscale_family(
+    kernel: Stationary, rows: np.ndarray, sampled: Sampled, spare: int = 0
+) -> KernelFamily:
+    """Family of a stationary kernel with one lengthscale, or one for each feature."""
+    low, high = map(float, sampled.bounds)
+    prior: Any = (dist.Uniform if sampled.prior == "uniform" else dist.LogUniform)(low, high)
+    shape = (rows.shape[1],) if sampled.per_feature else ()
+    prior = prior.expand(shape) if shape else prior
+    ratio = high / low
+    typical = np.clip(median_distance(rows), low * ratio**0.01, low * ratio**0.99)
+    family = Parametric(_KernelOfLengthscale(kernel), {"lengthscale": prior}, sampled.every)
+    return kernel_family(family, rows, spare, start={"lengthscale": jnp.full(shape, typical)})
+
+
+def kernel_family(
+    kernel: Parametric, rows: np.ndarray, spare: int = 0, start: Any = None
+) -> KernelFamily:
+    """Family of kernels ``build(parameters)`` under a pytree of priors.
+
+    Chains begin at ``start``, or else at the middle of the prior's support (zero, unconstrained).
+    """
+    prior = kernel.prior
+    clash = sorted(RESERVED & set(named_parameters(prior, is_leaf=is_distribution)))
+    if clash:
+        raise ValueError(
+            "prior must name its parameters unlike those of the model, by whose names draws are "
+            f"told apart; got {clash[0]!r}"
+        )
+
+    def middle(prior):
+        return jnp.zeros(biject_to(prior.support).inverse_shape(prior.shape()))
+
+    def at(prior, value):
+        return biject_to(prior.support).inv(value)
+
+    if start is None:
+        begin = jax.tree.map(middle, prior, is_leaf=is_distribution)
+    else:
+        begin = jax.tree.map(at, prior, start, is_leaf=is_distribution)
+    prior = jax.tree.map(jnp.asarray, prior)
+    return KernelFamily(jnp.asarray(rows), prior, begin, kernel.build, kernel.every, spare)
+
+
+def constrained(parameters: Any, family: KernelFamily) -> Any:
+    """Parameters on their own scale from unconstrained ones."""
+    return jax.tree.map(
+        lambda prior, value: biject_to(prior.support)(value),
+        family.prior,
+        parameters,
+        is_leaf=is_distribution,
+    )
+
+
+def named_parameters(parameters: Any, is_leaf: Callable[[Any], bool] | None = None) -> dict:
+    """Leaves of a pytree by name: ``{"a": {"b": x}}`` has the name ``a.b``."""
+    leaves, _ = jax.tree_util.tree_flatten_with_path(parameters, is_leaf=is_leaf)
+    return {
+        jax.tree_util.keystr(path, simple=True, separator=".") or "kernel_parameter": leaf
+        for path, leaf in leaves
+    }
+
+
+def unconstrained(draws: dict[str, Any], family: KernelFamily) -> Any:
+    """Undo :func:`constrained` for parameters by name, with any leading axes."""
+    named = named_parameters(family.prior, is_leaf=is_distribution)
+    leaves = [biject_to(prior.support).inv(draws[name]) for name, prior in named.items()]
+    return jax.tree.unflatten(jax.tree.structure(family.prior, is_leaf=is_distribution), leaves)
+
+
+def log_prior_of(parameters: Any, family: KernelFamily) -> jax.Array:
+    """Log prior density of unconstrained parameters, including the Jacobian."""
+
+    def one(prior, value):
+        transform = biject_to(prior.support)
+        here = transform(value)
+        jacobian = transform.log_abs_det_jacobian(value, here)
+        return jnp.sum(prior.log_prob(here)) + jnp.sum(jacobian)
+
+    terms = jax.tree.map(one, family.prior, parameters, is_leaf=is_distribution)
+    return jnp.sum(jnp.stack(jax.tree.leaves(terms)))
+
+
+def family_gram(parameters: Any, family: KernelFamily) -> jax.Array:
+    """Gram matrix at parameters on their own scale, spare rows included, shape (n, n)."""
+    return jnp.pad(family.build(parameters)(family.rows, family.rows), (0, family.spare))
+
+
+def family_factor(parameters: Any, family: KernelFamily) -> Factor:
+    """Factor the Gram matrix at unconstrained parameters, inside a compiled program.
+
+    It uses the type of the rows. Eigenvalues that are rounding errors are set to zero.
+    """
+    gram = family_gram(constrained(parameters, family), family)
+    values, vectors = jnp.linalg.eigh(gram)
+    values, vectors = values[::-1], vectors[:, ::-1]
+    tolerance = 10 * jnp.finfo(gram.dtype).eps * values[0]
+    return Factor(vectors, jnp.where(values > tolerance, values, 0.0))

@@ -1,0 +1,1 @@
+"""Predictions from posterior draws: new rows, leave-one-out, calibration, uncertainty."""

@@ -1,0 +1,232 @@
+"""Posterior draws of the class functions at new rows.
+
+Given a draw, the functions are a Gaussian process conditioned on the training rows, so that the
+column functions at a new row are
+
+    f* = b + Phi* v + e*,    Phi* = K* U diag(lambda)^(-1/2),
+    e* ~ N(0, sigma2/tau (k** - |Phi*|^2)),
+
+where e* is what the training rows do not determine. The representer form (1) is the same without
+e*. All draws at many rows are one matrix product.
+
+What is random beyond the draw is integrated by quasi-random points that belong to the draw and are
+the same for every row: one for the remainder e*, and some for the noise of the scores. Predictions
+of a row therefore do not depend on the other rows; on the other hand the noise of different rows is
+not independent, which matters for no statement about single rows.
+
+Rows are worked on in blocks of one size, the last one padded, and draws in batches of one size:
+memory is bounded, one program serves all, and results do not depend on how rows are grouped.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from bmsvm.kernels.factor import RANK_MULTIPLE, Factor, projection
+from bmsvm.kernels.functions import Kernel, Precomputed, own_values
+from bmsvm.kernels.low_rank import raw_basis
+from bmsvm.models.couplings import class_map, class_vector
+from bmsvm.models.likelihoods import probabilities_by_class
+
+__all__ = ["Draws", "Stage", "functions_and_probabilities", "pad_rows", "projection_of"]
+
+ROWS = 128
+"""Rows of a block."""
+
+DRAWS = 64
+"""Draws of a batch."""
+
+LARGEST_SCORE = 1e37
+"""Scores are clipped to it, so that float32 can add them; they decide a class all the same."""
+
+LIGHT = np.float32
+"""Type in which probabilities are computed; functions are float64."""
+
+
+class Stage(NamedTuple):
+    """Draws that share one kernel.
+
+    kernel, lengthscale
+        The kernel and its theta.
+    kind
+        ``"nystrom"`` for kernel values with points, which may be all training rows; ``"fourier"``
+        for random features.
+    points
+        Training rows, landmarks or frequencies, shape (m, p).
+    projection
+        ``U diag(lambda)^(-1/2)``, shape (n, q), which makes Phi* of K*; q is the rank of K,
+        rounded up. Of a basis map of low rank, its rotation.
+    weights
+        v of each draw, shape (s, q', k) with q' <= q.
+    draws
+        Indices of the draws, shape (s,).
+    """
+
+    kernel: Kernel
+    lengthscale: np.ndarray | None
+    kind: str
+    points: np.ndarray
+    projection: np.ndarray
+    weights: np.ndarray
+    draws: np.ndarray
+
+    def basis(self, rows: np.ndarray, remainder: bool) -> tuple[np.ndarray, np.ndarray]:
+        """Phi* of rows (m, p), shape (m, q), and ``sqrt(k** - |Phi*|^2)``, shape (m,).
+
+        The second is zero without ``remainder``, and for a precomputed kernel, whose ``k**`` is
+        unknown.
+        """
+        if isinstance(self.kernel, Precomputed):
+            values = np.pad(rows, ((0, 0), (0, len(self.projection) - rows.shape[1])))
+            return _product(values, self.projection), np.zeros(len(rows))
+        function = self.kernel.at(self.lengthscale)
+        inside = _product(raw_basis(self.kind, function, rows, self.points), self.projection)
+        if not remainder:
+            return inside, np.zeros(len(rows))
+        own = own_values(self.kernel, self.lengthscale, rows)
+        return inside, np.sqrt(np.maximum(own - np.sum(inside**2, axis=1), 0.0))
+
+
+class Draws(NamedTuple):
+    """Parameters of all draws besides the weights.
+
+    intercept
+        Of the classes, shape (s, c).
+    noise_variance, precision
+        sigma2 and tau, shape (s,).
+    outside
+        Point of the remainder, shape (s, k).
+    noise
+        Points of the noise of the scores, shape (s, J, k).
+    """
+
+    intercept: np.ndarray
+    noise_variance: np.ndarray
+    precision: np.ndarray
+    outside: np.ndarray
+    noise: np.ndarray
+
+
+class _Batch(NamedTuple):
+    """Some draws, as many as ``DRAWS``, the last of them repeated.
+
+    weights (q, D k); intercept (D, c); outside, sigma/sqrt(tau) times the point of the remainder,
+    (D, k); noise, sigma times the points of the noise, (c, D, J).
+    """
+
+    weights: jax.Array
+    intercept: jax.Array
+    outside: jax.Array
+    noise: jax.Array
+
+
+def projection_of(factor: Factor) -> np.ndarray:
+    """Projection in float64, of as many columns as the rank rounded up, zeros at the end."""
+    basis, eigenvalues = (np.asarray(part, np.float64) for part in factor)
+    rank = int(np.sum(eigenvalues > 0))  # they decrease
+    return padded_columns(projection(Factor(basis[:, :rank], eigenvalues[:rank])))  # type: ignore[arg-type]
+
+
+def padded_columns(matrix: np.ndarray) -> np.ndarray:
+    """Pad with columns of zeros up to a multiple of ``RANK_MULTIPLE``."""
+    return np.pad(matrix.astype(np.float64), ((0, 0), (0, -matrix.shape[1] % RANK_MULTIPLE)))
+
+
+def pad_rows(rows: np.ndarray) -> tuple[np.ndarray, int]:
+    """Repeat the last row until there are ``ROWS`` of them; and the number of rows before."""
+    block = np.asarray(rows, np.float64)
+    filled = np.concatenate([block, np.repeat(block[-1:], ROWS - len(block), axis=0)])
+    return filled, len(block)
+
+
+def _batches(stage: Stage, draws: Draws, coupling: str) -> Iterator[tuple[np.ndarray, _Batch]]:
+    """Draws of a stage in batches of ``DRAWS``: their indices and what they are evaluated with."""
+    to_classes = class_map(coupling, draws.intercept.shape[1])
+    rank = int(np.sum(np.any(stage.projection != 0, axis=0)))
+    wide = stage.projection.shape[1]
+    for start in range(0, len(stage.draws), DRAWS):
+        places = np.arange(start, min(start + DRAWS, len(stage.draws)))
+        filled = np.concatenate([places, np.repeat(places[-1:], DRAWS - len(places))])
+        numbers = stage.draws[filled]
+        weights = stage.weights[filled, :rank].astype(np.float64)
+        flat = weights.transpose(1, 0, 2).reshape(weights.shape[1], -1)
+        scale = np.sqrt(draws.noise_variance[numbers])
+        scores = scale[:, None, None] * draws.noise[numbers] @ to_classes
+        spread = scale / np.sqrt(draws.precision[numbers])
+        batch = _Batch(
+            weights=jnp.asarray(np.pad(flat, ((0, wide - len(flat)), (0, 0)))),
+            intercept=jnp.asarray(draws.intercept[numbers].astype(np.float64)),
+            outside=jnp.asarray(spread[:, None] * draws.outside[numbers]),
+            noise=jnp.asarray(
+                np.clip(np.moveaxis(scores, -1, 0), -LARGEST_SCORE, LARGEST_SCORE), LIGHT
+            ),
+        )
+        yield stage.draws[places], batch
+
+
+def functions_and_probabilities(
+    stages: Iterator[Stage],
+    draws: Draws,
+    rows: np.ndarray,
+    *,
+    coupling: str,
+    likelihood: str,
+    remainder: bool,
+    functions: bool = True,
+    probabilities: bool = True,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Evaluate all draws at a block of ``ROWS`` rows.
+
+    Returns
+    -------
+    tuple
+        Class functions (m, c, s), float64; and class probabilities p(y | f), the noise of the
+        scores integrated, (m, c, s), float32. What is not wanted is empty.
+    """
+    shape = (len(rows), draws.intercept.shape[1], len(draws.precision))
+    empty = (len(rows), 0, 0)
+    heights = np.empty(shape if functions else empty)
+    chances = np.empty(shape if probabilities else empty, LIGHT)
+    for stage in stages:
+        inside, root = stage.basis(rows, remainder)
+        with jax.enable_x64(True):
+            for numbers, batch in _batches(stage, draws, coupling):
+                at = _functions(inside, root, batch, coupling=coupling)
+                if functions:
+                    heights[:, :, numbers] = np.asarray(at)[:, :, : len(numbers)]
+                if probabilities:
+                    p = _probabilities(at, batch.noise, likelihood=likelihood)
+                    chances[:, :, numbers] = np.asarray(p)[:, :, : len(numbers)]
+    return heights, chances
+
+
+@functools.partial(jax.jit, static_argnames="coupling")
+def _functions(inside: jax.Array, root: jax.Array, batch: _Batch, *, coupling: str) -> jax.Array:
+    """Class functions at rows, for a batch of draws: shape (m, c, D)."""
+    columns = (inside @ batch.weights).reshape(len(inside), *batch.outside.shape)
+    columns = columns + root[:, None, None] * batch.outside
+    return jnp.swapaxes(class_vector(columns, coupling) + batch.intercept, 1, 2)
+
+
+_multiply = jax.jit(jnp.matmul)
+
+
+def _product(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """Matrix product in float64, by JAX: its threads do not compete with those of BLAS."""
+    with jax.enable_x64(True):
+        return np.asarray(_multiply(left, right))
+
+
+@functools.partial(jax.jit, static_argnames="likelihood")
+def _probabilities(functions: jax.Array, noise: jax.Array, *, likelihood: str) -> jax.Array:
+    """``E p(y | z)``, ``z ~ N(f, sigma2)``, of functions (m, c, D): the same shape."""
+    light = jnp.clip(functions, -LARGEST_SCORE, LARGEST_SCORE).astype(noise.dtype)
+    scores = [light[:, j, :, None] + noise[j] for j in range(functions.shape[1])]
+    each = probabilities_by_class(scores, likelihood)
+    return jnp.stack([jnp.mean(p, axis=-1) for p in each], axis=1)

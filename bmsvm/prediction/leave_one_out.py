@@ -1,0 +1,156 @@
+"""Leave-one-out prediction from one posterior run, by Pareto-smoothed importance sampling.
+
+Each row has scores of its own, which fit its own label; weighting draws by 1/p(y_i | z_i) would
+have to undo that, and the weights would be too heavy-tailed to use. So z_i is integrated out.
+Given the other rows' columns, sigma2 and tau, row i is Gaussian (its cavity) with
+
+    mean  t_i - [Q^-1 T]_i / [Q^-1]_ii,      variance  sigma2 / [Q^-1]_ii,
+
+whatever t_i is. With m_i the mean of p(y_i | z_i) over the cavity, draws of everything but row i
+weighted by 1/m_i are draws of the posterior that has not seen y_i, and the mean of p(y | z_i) over
+cavities so weighted is its prediction. Means over cavities are taken at quasi-random normals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import arviz
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.special
+from jax.typing import ArrayLike
+
+from bmsvm._validation import check_count
+from bmsvm.models import likelihoods
+from bmsvm.models.couplings import class_vector, contrast, to_columns
+from bmsvm.models.hierarchy import latent
+from bmsvm.models.integrated import check_integrable
+from bmsvm.models.problem import Problem
+from bmsvm.models.quadrature import normal_points
+from bmsvm.models.theta import nearest_on_grid
+from bmsvm.models.whitening import matrix_function, shrinkage
+
+__all__ = ["LeaveOneOut", "cavity", "leave_one_out"]
+
+
+class LeaveOneOut(NamedTuple):
+    """Predictions of each row by the posterior that has not seen its label.
+
+    log_score
+        Log predictive probability of the label, shape (n,); of (21) under the hinge.
+    probabilities
+        Predictive class probabilities, shape (n, c).
+    pareto_k
+        Shape of the tail of each row's weights, shape (n,); above 0.7 a row's prediction should
+        not be trusted.
+    """
+
+    log_score: np.ndarray
+    probabilities: np.ndarray
+    pareto_k: np.ndarray
+
+
+def cavity(
+    columns: jax.Array, precision: jax.Array, noise_variance: jax.Array, problem: Problem
+) -> tuple[jax.Array, jax.Array]:
+    """Mean (n, k) and variance (n,) of each row's columns given all other rows'."""
+    basis, eigenvalues = problem.factor
+    rows = jnp.append(columns, jnp.ones_like(columns[:, :1]), axis=1)
+    solved = matrix_function(rows, lambda r: 1 / r, precision, problem)  # R^-1
+    solved, ones = solved[:, :-1], solved[:, -1:]
+    diagonal = 1 - basis**2 @ shrinkage(eigenvalues, precision)[0]
+    information = problem.hyper.intercept_precision + jnp.sum(ones)
+    solved = solved - ones * (ones.T @ columns) / information
+    diagonal = diagonal - ones[:, 0] ** 2 / information
+    return columns - solved / diagonal[:, None], noise_variance / diagonal
+
+
+@jax.jit
+def _over_cavities(
+    draws: dict[str, jax.Array], nodes: jax.Array, problem: Problem
+) -> tuple[jax.Array, jax.Array]:
+    """``log m_i``, shape (s, n), and mean class probabilities, shape (s, n, c), of each draw."""
+
+    def one(draw):
+        here = problem.at(draw.get("kernel"))
+        if "weights" in draw:  # far more rows than weights: a row has little to say in them
+            mean = latent(draw["intercept"], draw["weights"], here)
+            left = 0.0 if here.remainder is None else here.remainder
+            variance = draw["noise_variance"] * (1 + left / draw["precision"])
+            variance = jnp.broadcast_to(variance, (problem.n_rows,))
+        else:
+            columns = to_columns(draw["scores"], problem.labels, problem.coupling)
+            mean, variance = cavity(columns, draw["precision"], draw["noise_variance"], here)
+        around = mean[:, None] + jnp.sqrt(variance)[:, None, None] * nodes
+        scores = class_vector(around, problem.coupling)  # (n, nodes, c)
+        log_mean = likelihoods.log_mean_likelihood(
+            scores, problem.labels, problem.likelihood, problem.row_weights
+        )
+        return log_mean, likelihoods.class_probabilities(scores, problem.likelihood).mean(1)
+
+    return jax.lax.map(one, draws)
+
+
+def _smooth(log_ratios: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Normalised log weights (n, s), smoothed, and Pareto's k (n,), of log ratios (n, s)."""
+    log_weights, pareto_k = np.zeros(log_ratios.shape), np.zeros(len(log_ratios))
+    # Where all are equal the label had no weight: nothing is to be undone, and there is no tail.
+    differ = np.ptp(log_ratios, axis=1) > 0
+    if np.any(differ):
+        log_weights[differ], pareto_k[differ] = _pareto_smoothed(log_ratios[differ])
+    log_total = scipy.special.logsumexp(log_weights, axis=1, keepdims=True)
+    return log_weights - log_total, pareto_k
+
+
+def _pareto_smoothed(log_ratios: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Pareto-smoothed log weights and Pareto's k by ArviZ, of whichever version."""
+    if hasattr(arviz, "psislw"):  # ArviZ 0.x
+        return arviz.psislw(log_ratios)
+    from arviz_stats.base import array_stats
+
+    return array_stats.psislw(-log_ratios)  # takes the log likelihood
+
+
+def leave_one_out(
+    draws: Mapping[str, ArrayLike], problem: Problem, *, num_nodes: int = 128
+) -> LeaveOneOut:
+    """Predict each row of the training data as if its label had not been seen.
+
+    Parameters
+    ----------
+    draws
+        Posterior draws, flat over chains: ``scores`` (s, n, c), ``noise_variance`` (s,),
+        ``precision`` (s,), and ``lengthscale`` (s,) where it was sampled. Or, where rows are many
+        more than the rank, ``weights`` (s, r, k) and ``intercept`` (s, c) instead of scores:
+        then z_i given the functions is integrated out, and draws of these are weighted.
+    problem
+        The prepared data, with theta fixed or on a grid; coupling ``sum_to_zero``, likelihood
+        ``hinge`` or ``normalized``.
+    num_nodes
+        Quasi-random points at which means over cavities are taken; a power of two.
+    """
+    check_count("num_nodes", num_nodes)
+    check_integrable("leave-one-out", problem.coupling, problem.likelihood)
+    if problem.family is not None:
+        raise ValueError(
+            "leave-one-out needs a kernel with parameters that are fixed or on a grid; those of "
+            "the problem are sampled off it"
+        )
+    dtype = problem.factor.basis.dtype
+    sites = ("scores",) if "scores" in draws else ("weights", "intercept")
+    names = (*sites, "noise_variance", "precision")
+    kept = {name: jnp.asarray(draws[name]) for name in names}
+    if "intercept" in kept:  # of the columns, as the weights
+        kept["intercept"] = kept["intercept"] @ jnp.asarray(contrast(problem.n_classes), dtype)
+    if problem.grid is not None:
+        theta = np.asarray(draws["lengthscale"])
+        kept["kernel"] = jnp.asarray(nearest_on_grid(theta, np.asarray(problem.grid.values)))
+    nodes = jnp.asarray(normal_points(num_nodes, problem.n_columns, seed=0), dtype)
+    log_means, each = (np.asarray(part, float) for part in _over_cavities(kept, nodes, problem))
+    log_weights, pareto_k = _smooth(-log_means.T)
+    probabilities = np.einsum("is,sic->ic", np.exp(log_weights), each)
+    own = probabilities[np.arange(problem.n_rows), np.asarray(problem.labels)]
+    return LeaveOneOut(np.log(own), probabilities, pareto_k)

@@ -1,0 +1,41 @@
+"""The lengthscale, and the prior of tau, chosen from the data before sampling."""
+
+from typing import Any
+
+from bmsvm.selection.base import Method, Selection
+from bmsvm.selection.cross_validation import GridCV, GridSelection
+from bmsvm.selection.evidence import Evidence, EvidenceSelection
+from bmsvm.selection.modes import ModeCV, ModeSelection
+
+__all__ = [
+    "Evidence",
+    "EvidenceSelection",
+    "GridCV",
+    "GridSelection",
+    "Method",
+    "ModeCV",
+    "ModeSelection",
+    "Selection",
+    "as_method",
+]
+
+NAMED: dict[str, type[Method]] = {"mode-cv": ModeCV, "evidence": Evidence, "cv": GridCV}
+"""Shorthand for the ways to choose a lengthscale, with default options."""
+
+
+def as_method(lengthscale: Any) -> Method | None:
+    """Return the way to choose a lengthscale that a name or an object stands for.
+
+    None if it is a number, an array or sampled.
+    """
+    if isinstance(lengthscale, Method):
+        return lengthscale
+    if not isinstance(lengthscale, str) or lengthscale == "sample":
+        return None
+    if lengthscale not in NAMED:
+        raise ValueError(
+            "lengthscale must be a positive number, one per feature, 'auto', 'sample', "
+            f"{', '.join(map(repr, NAMED))}, or an object such as bmsvm.ModeCV() or "
+            f"bmsvm.Sampled(); got {lengthscale!r}"
+        )
+    return NAMED[lengthscale]()

@@ -1,0 +1,95 @@
+"""What the ways to choose a lengthscale have in common."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+from jax.typing import ArrayLike
+
+from bmsvm.kernels.functions import Kernel, Stationary
+from bmsvm.models.hyperparameters import DEFAULT, Hyperparameters
+
+__all__ = ["Method", "Selection", "check_stationary", "representative_rows"]
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What was chosen from the data, as plain numbers."""
+
+    lengthscale: Any
+    """theta: a number, or an array."""
+    hyperparameters: Hyperparameters
+    """Priors for the chains: those that were given, or with a prior of tau that was chosen too."""
+    num_rows: int
+    """Rows that were used."""
+
+
+class Method:
+    """Base of the ways to choose a lengthscale from the data before sampling."""
+
+    def check_model(self, kernel: Kernel, coupling: str, likelihood: str) -> None:
+        """Raise ``ValueError`` if the method cannot choose a lengthscale for this model."""
+        check_stationary(type(self).__name__, kernel)
+
+    def select(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        *,
+        rng_key: jax.Array | None = None,
+        kernel: Kernel | str = "gaussian",
+        coupling: str = "sum_to_zero",
+        likelihood: str = "normalized",
+        hyperparameters: Hyperparameters = DEFAULT,
+        row_weights: ArrayLike | None = None,
+    ) -> Selection:
+        """Choose a lengthscale for rows X (n, p) and labels y (n,).
+
+        Parameters
+        ----------
+        X, y
+            Rows and labels.
+        rng_key
+            Random key. Default: ``jax.random.key(0)``.
+        kernel, coupling, likelihood, hyperparameters, row_weights
+            The model; see :func:`bmsvm.prepare`.
+        """
+        raise NotImplementedError
+
+
+def check_stationary(name: str, kernel: Kernel) -> Stationary:
+    """Return a kernel that has a lengthscale, or raise ``ValueError``."""
+    if not isinstance(kernel, Stationary):
+        raise ValueError(
+            f"lengthscale={name}() needs a kernel that has one: Gaussian, Matern32 or Matern52; "
+            f"got kernel {kernel}"
+        )
+    return kernel
+
+
+def representative_rows(labels: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
+    """Choose rows at random, as many of each class as its share, and at least one.
+
+    Parameters
+    ----------
+    labels
+        Class of each row, shape (n,).
+    count
+        Number of rows, from the number of classes to n.
+    rng
+        Source of randomness.
+
+    Returns
+    -------
+    ndarray of int, shape (count,)
+        Indices of the rows, increasing.
+    """
+    # A row's place among those of its class, in a random order: each class has one at 0.
+    place = np.empty(len(labels))
+    for label in np.unique(labels):
+        mine = rng.permutation(np.flatnonzero(labels == label))
+        place[mine] = np.arange(len(mine)) / len(mine)
+    return np.sort(np.argsort(place, kind="stable")[:count])

@@ -1,0 +1,326 @@
+"""Cross-validated modes: the lengthscale and the precision that predict held-out labels best.
+
+The marginal likelihood asks which theta explains the labels under all functions of the prior. Where
+the prior is rougher than the truth, neither that theta nor the posterior's tau gives the best
+calibrated probabilities (docs/lengthscale.md). Here each pair (theta, tau) of a grid is scored by
+these. For each fold, f is the mode given the rows outside it of
+
+    sum_i log softmax_j(f_ij) at y_i  -  tau/2 tr(f' K(theta)^-1 f),
+
+eq. (10) with (21) for the hinge and without the rectifier, on whose kinks a mode would sit. The
+rows of the fold are predicted by f and calibrated (:mod:`bmsvm.prediction.calibration`), and the
+sum of their log probabilities is the score of the pair.
+
+Few rows do not tell pairs apart, and the best one is then best by chance. So scores are taken for
+log likelihoods, with normal priors of log theta and log tau, and the result is the mean of both
+logarithms over the grid. Chains are to stay at that tau: its prior is as narrow as if
+:data:`STRENGTH` times the rows had determined it.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.linalg
+import scipy.special
+from jax.typing import ArrayLike
+
+from bmsvm._progress import progress
+from bmsvm._validation import (
+    check_count,
+    check_row_weights,
+    check_rows_and_labels,
+    positive_numbers,
+)
+from bmsvm.kernels.factor import check_gram
+from bmsvm.kernels.functions import Kernel, as_kernel, gram_of, median_distance
+from bmsvm.models.hyperparameters import DEFAULT, Hyperparameters
+from bmsvm.prediction.calibration import best_calibration, calibrate
+from bmsvm.selection.base import Method, Selection, check_stationary, representative_rows
+
+__all__ = ["ModeCV", "ModeSelection"]
+
+OCTAVES = np.arange(-3, 5) / 2
+"""Default lengthscales: these powers of two times the median distance between rows."""
+
+PRECISIONS = 10.0 ** (np.arange(2, -8, -1) / 2)
+"""Default values of tau, decreasing: each mode starts from the one before."""
+
+LENGTHSCALE_PRIOR = (0.5, 1.0)
+"""Mean and standard deviation of log2(theta / median distance)."""
+
+PRECISION_PRIOR = (-2.0, 1.0)
+"""Mean and standard deviation of log10(tau)."""
+
+STRENGTH = 4.0
+"""Weight of the tau that was found, in multiples of the rows."""
+
+DEALT_ROWS = 1200
+"""About how many rows all repetitions have together."""
+
+STEPS = 40
+"""Steps towards each mode, from the one before: near enough to tell pairs apart."""
+
+NEAR_ZERO = 1e-6
+"""Eigenvalues below this part of the largest are dropped: modes are found in float32."""
+
+LARGEST_POWER = 30
+"""Largest power of ten of lengthscales and precisions."""
+
+ROW_MULTIPLE = 32
+"""Empty rows fill the data up to a multiple of this, so that sizes share a program."""
+
+
+@dataclass(frozen=True)
+class ModeSelection(Selection):
+    """Scores of pairs (theta, tau), and the pair that follows from them."""
+
+    precision: float
+    """tau."""
+    grid: np.ndarray
+    """Lengthscales, shape (G,)."""
+    precisions: np.ndarray
+    """Values of tau, shape (T,)."""
+    log_loss: np.ndarray
+    """Mean minus log of the calibrated probabilities of held-out labels, shape (G, T)."""
+    weights: np.ndarray
+    """Weights of the pairs, which sum to one, shape (G, T)."""
+
+
+@dataclass(frozen=True, eq=False)
+class ModeCV(Method):
+    """Choose theta and tau by how well modes predict held-out rows.
+
+    For ``likelihood="normalized"`` and ``coupling="sum_to_zero"``, to whose tau that of the modes
+    corresponds.
+
+    Parameters
+    ----------
+    grid
+        Lengthscales, shape (G,). Default: eight values from 0.35 to 4 times the median distance
+        between rows.
+    precisions
+        Values of tau, shape (T,).
+    folds
+        Number of folds, the classes in proportion.
+    repeats
+        How often rows are assigned to folds. Default: four times, less often with more than 300
+        rows.
+    max_rows
+        Largest number of rows to use. Of more, so many are chosen at random, the classes in
+        proportion. None: all.
+    """
+
+    grid: Any = None
+    precisions: Any = None
+    folds: int = 5
+    repeats: int | None = None
+    max_rows: int | None = 1024
+
+    def __post_init__(self) -> None:
+        check_count("folds", self.folds, smallest=2)
+        if self.repeats is not None:
+            check_count("repeats", self.repeats)
+        if self.max_rows is not None:
+            check_count("max_rows", self.max_rows, smallest=2)
+        for name in ("grid", "precisions"):
+            if getattr(self, name) is not None:
+                _values(name, getattr(self, name))
+
+    def check_model(self, kernel: Kernel, coupling: str, likelihood: str) -> None:
+        """Raise ``ValueError`` unless the model is the one whose modes are compared."""
+        check_stationary("ModeCV", kernel)
+        for name, value, needed in (
+            ("coupling", coupling, "sum_to_zero"),
+            ("likelihood", likelihood, "normalized"),
+        ):
+            if value != needed:
+                raise ValueError(
+                    f'{name} must be "{needed}" for lengthscale=ModeCV(); got {value!r}: '
+                    "use Evidence() there"
+                )
+
+    def select(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        *,
+        rng_key: jax.Array | None = None,
+        kernel: Kernel | str = "gaussian",
+        coupling: str = "sum_to_zero",
+        likelihood: str = "normalized",
+        hyperparameters: Hyperparameters = DEFAULT,
+        row_weights: ArrayLike | None = None,
+    ) -> ModeSelection:
+        """Return theta, and hyperparameters with a prior of tau around the one that was found."""
+        covariance = as_kernel(kernel)
+        self.check_model(covariance, coupling, likelihood)
+        rows, classes, labels = check_rows_and_labels(X, y)
+        hyperparameters.validate()
+        weights = np.ones(len(rows))
+        if row_weights is not None:
+            weights = check_row_weights(row_weights, len(rows))
+        rows, labels, weights = rows[weights > 0], labels[weights > 0], weights[weights > 0]
+        key = jax.random.key(0) if rng_key is None else rng_key
+        rng = np.random.default_rng(np.asarray(jax.random.key_data(key)).ravel())
+        if self.max_rows is not None and self.max_rows < len(rows):
+            check_count("max_rows", self.max_rows, smallest=len(classes))
+            chosen = representative_rows(labels, self.max_rows, rng)
+            rows, labels, weights = rows[chosen], labels[chosen], weights[chosen]
+        rows = np.asarray(rows, np.float64)
+        median = median_distance(rows)
+        thetas = median * 2.0**OCTAVES if self.grid is None else _values("grid", self.grid)
+        given = PRECISIONS if self.precisions is None else self.precisions
+        taus = np.sort(_values("precisions", given))[::-1]
+        repeats = self.repeats or max(1, min(4, DEALT_ROWS // len(rows)))
+        folds = min(self.folds, len(rows))
+        held = np.stack([_assign(labels, folds, rng) for _ in range(repeats)], axis=1)
+        log_loss = np.empty((len(thetas), len(taus)))
+        with progress(len(thetas), "choose lengthscale") as bar:
+            for number, theta in enumerate(thetas):
+                gram, _ = check_gram(gram_of(covariance, rows, theta))
+                root = _root(gram, weights)
+                scores = _held_out_modes(root, labels, len(classes), weights, held, taus)
+                log_loss[number] = [
+                    np.mean([_calibrated_log_loss(each, labels, weights) for each in at_tau])
+                    for at_tau in scores
+                ]
+                bar.update()
+        shares = _shares(weights.sum() * log_loss, thetas / median, taus)
+        theta = float(np.exp(np.sum(shares * np.log(thetas)[:, None])))
+        tau = float(np.exp(np.sum(shares * np.log(taus))))
+        shape = STRENGTH * len(rows) * (len(classes) - 1)
+        held_tau = replace(hyperparameters, precision_shape=shape, precision_rate=shape / tau)
+        return ModeSelection(
+            lengthscale=theta,
+            hyperparameters=held_tau,
+            num_rows=len(rows),
+            precision=tau,
+            grid=thetas,
+            precisions=taus,
+            log_loss=log_loss,
+            weights=shares,
+        )
+
+
+def _values(name: str, given: ArrayLike) -> np.ndarray:
+    """Return positive numbers as an array of one axis, or raise ``ValueError``."""
+    values = positive_numbers(given)
+    if values is None or values.ndim != 1 or np.any(np.abs(np.log10(values)) > LARGEST_POWER):
+        raise ValueError(
+            f"{name} must be a list of positive numbers from 1e-{LARGEST_POWER} to "
+            f"1e{LARGEST_POWER}; got {given!r}"
+        )
+    return values
+
+
+def _assign(labels: np.ndarray, folds: int, rng: np.random.Generator) -> np.ndarray:
+    """Which fold holds a row out, as ones in (n, folds): rows of a class go to folds in turn."""
+    order = np.lexsort((rng.random(len(labels)), labels))
+    held = np.zeros((len(labels), folds))
+    held[order, np.arange(len(labels)) % folds] = 1
+    return held
+
+
+def _root(gram: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Root R of a Gram matrix, ``K = R R'``, with R'WR diagonal: float32, shape (m, r).
+
+    W has the weights of the rows, and the diagonal then bounds the curvature in each coordinate.
+    m is n rounded up, and r is m, or a half, a quarter or an eighth of it, zeros filling what there
+    is too much, so that data and lengthscales share a few programs.
+    """
+    scale = np.sqrt(weights / weights.max())
+    values, vectors = scipy.linalg.eigh(scale[:, None] * gram * scale)
+    least = max(NEAR_ZERO * scale.min() ** 2, 1e-12)  # that of a light row is small, and counts
+    kept = np.flatnonzero(values > least * values[-1])
+    m = len(values) + -len(values) % ROW_MULTIPLE
+    root = np.zeros((m, next(m // part for part in (8, 4, 2, 1) if m // part >= len(kept))))
+    root[: len(values), : len(kept)] = vectors[:, kept] * np.sqrt(values[kept]) / scale[:, None]
+    return root.astype(np.float32)
+
+
+def _held_out_modes(
+    root: np.ndarray,
+    labels: np.ndarray,
+    n_classes: int,
+    weights: np.ndarray,
+    held: np.ndarray,
+    taus: np.ndarray,
+    steps: int = STEPS,
+) -> np.ndarray:
+    """Mode of each row's scores without the labels of its fold, at each tau: (T, repeats, n, c)."""
+    n, repeats, folds = held.shape
+    flat = held.reshape(n, repeats * folds)
+    empty = ((0, len(root) - n), (0, 0))
+    largest = weights.max()  # weights and taus over one number have the same modes
+    parts = (np.eye(n_classes)[labels], weights[:, None] / largest * (1 - flat), flat)
+    padded = [np.pad(part, empty).astype(np.float32) for part in parts]
+    scores = _path(root, *padded, (taus / largest).astype(np.float32), repeats=repeats, steps=steps)
+    return np.asarray(scores, np.float64)[:, :, :n]
+
+
+@functools.partial(jax.jit, static_argnames=("repeats", "steps"))
+def _path(
+    root: jax.Array,
+    targets: jax.Array,
+    weights: jax.Array,
+    held: jax.Array,
+    taus: jax.Array,
+    *,
+    repeats: int,
+    steps: int,
+) -> jax.Array:
+    """Scores of held-out rows (T, repeats, n, c) at modes of all folds, for decreasing taus (T,).
+
+    root is (n, r), targets (n, c), weights and held (n, m), folds of a repetition together. Steps of
+    Nesterov's method, restarted where it goes uphill, each coordinate by its largest curvature:
+    that of softmax is at most 1/2.
+    """
+    (n, r), c, m = root.shape, targets.shape[1], held.shape[1]
+    whole = jnp.max(weights, axis=1)  # a row's weight outside its own fold
+    curvature = 0.5 * (whole @ root**2)[:, None, None] + jnp.finfo(root.dtype).tiny
+
+    def functions(x):  # one product with the root for all folds and classes
+        return (root @ x.reshape(r, m * c)).reshape(n, m, c)
+
+    def slope(x, tau):
+        excess = jax.nn.softmax(functions(x)) - targets[:, None]
+        back = root.T @ (excess * weights[:, :, None]).reshape(n, m * c)
+        return back.reshape(r, m, c) + tau * x
+
+    def mode(start, tau):
+        bound = curvature + tau
+
+        def step(_, carry):
+            x, ahead, time = carry
+            new = ahead - slope(ahead, tau) / bound
+            uphill = jnp.sum(bound * (ahead - new) * (new - x), axis=(0, 2)) > 0
+            later = jnp.where(uphill, 1.0, 0.5 * (1 + jnp.sqrt(1 + 4 * time**2)))
+            speed = jnp.where(uphill, 0.0, (time - 1) / later)
+            return new, new + speed[:, None] * (new - x), later
+
+        x, _, _ = jax.lax.fori_loop(0, steps, step, (start, start, jnp.ones(m, root.dtype)))
+        own = (functions(x) * held[:, :, None]).reshape(n, repeats, -1, c)
+        return x, jnp.moveaxis(own.sum(axis=2), 1, 0)
+
+    return jax.lax.scan(mode, jnp.zeros((r, m, c), root.dtype), taus)[1]
+
+
+def _calibrated_log_loss(scores: np.ndarray, labels: np.ndarray, weights: np.ndarray) -> float:
+    """Mean log-loss (weighted) of calibrated softmax probabilities of scores (n, c)."""
+    chances = scipy.special.softmax(scores, axis=1)
+    calibrated = calibrate(chances, best_calibration(chances, labels, weights))
+    own = calibrated[np.arange(len(labels)), labels]
+    return float(-np.average(np.log(own), weights=weights))
+
+
+def _shares(losses: np.ndarray, ratios: np.ndarray, taus: np.ndarray) -> np.ndarray:
+    """Weights of the pairs by their total losses (G, T) and the priors, which sum to one."""
+    of_theta = (np.log2(ratios) - LENGTHSCALE_PRIOR[0]) / LENGTHSCALE_PRIOR[1]
+    of_tau = (np.log10(taus) - PRECISION_PRIOR[0]) / PRECISION_PRIOR[1]
+    return scipy.special.softmax(-losses - 0.5 * (of_theta[:, None] ** 2 + of_tau**2))
