@@ -8,6 +8,7 @@ rows, kernel, lengthscale)``.
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -162,7 +163,7 @@ class Posterior:
         return value.reshape(self.n_draws, *value.shape[2:])
 
     def _points(self, per_draw: int, stream: int) -> np.ndarray:
-        """Standard normal points of each draw, shape (s, per_draw, k).
+        """Return standard normal points of each draw, shape (s, per_draw, k).
 
         They go to draws in the order of time, so that longer chains keep those of shorter ones.
         """
@@ -174,9 +175,13 @@ class Posterior:
         return points.reshape(-1, per_draw, k)[order]
 
     def _draws(self, points: int) -> Draws:
-        names = ("intercept", "noise_variance", "precision")
-        outside = self._points(1, REMAINDER_STREAM)[:, 0]
-        return Draws(*map(self.flat, names), outside, self._points(points, NOISE_STREAM))
+        return Draws(
+            intercept=self.flat("intercept"),
+            noise_variance=self.flat("noise_variance"),
+            precision=self.flat("precision"),
+            outside=self._points(1, REMAINDER_STREAM)[:, 0],
+            noise=self._points(points, NOISE_STREAM),
+        )
 
     def _stages(self) -> Iterator[Stage]:
         """Draws by kernel; off a grid each has its own, which is factored again in each call."""
@@ -211,20 +216,15 @@ class Posterior:
         problem, weights = self.problem, self.flat("weights")
         # As NumPy arrays: outside float64 mode JAX would round what it indexes.
         maps: Any = problem.factor if problem.basis_map is None else problem.basis_map
-        each: list[tuple[Any, Any, np.ndarray]] = [
-            (self.lengthscale, maps, np.arange(self.n_draws))
-        ]
+        everything = np.arange(self.n_draws)
+        each: list[tuple[Any, Any, np.ndarray]] = [(self.lengthscale, maps, everything)]
         if problem.grid is not None:
             grid, values = problem.grid, np.asarray(problem.grid.values)
             maps = grid.factors if problem.basis_map is None else grid.basis_map
             maps = jax.tree.map(np.asarray, maps)
             index = nearest_on_grid(self.flat("lengthscale"), values)
             each = [
-                (
-                    values[g],
-                    jax.tree.map(lambda leaf, g=g: leaf[g], maps),
-                    np.flatnonzero(index == g),
-                )
+                (values[g], jax.tree.map(operator.itemgetter(g), maps), np.flatnonzero(index == g))
                 for g in np.unique(index)
             ]
         return tuple(self._stage(theta, here, draws, weights[draws]) for theta, here, draws in each)

@@ -41,7 +41,7 @@ class Phase(NamedTuple):
 
 
 class Moments(NamedTuple):
-    """Welford's algorithm: number of samples, mean and sum of squared deviations of each coordinate."""
+    """Welford's algorithm: number, mean and sum of squared deviations of the samples."""
 
     number: jax.Array
     mean: Any

@@ -365,7 +365,8 @@ def _join(pieces: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
 def _place(state: BMSVMState, mesh: Mesh) -> BMSVMState:
     """Spread the chains of a state over a mesh; the problem is spread already."""
     shared: Any = {"problem": state.problem, "setup": state.setup}
-    moving = state._replace(**dict.fromkeys(shared))
+    without: Any = dict.fromkeys(shared)
+    moving = state._replace(**without)
     chains = state.accept_prob.shape[0]
     return place_chains(moving, chains, state.problem.n_rows, mesh)._replace(**shared)
 

@@ -1,15 +1,15 @@
-"""Probabilities made as sure as the data warrant, by leave-one-out.
+"""Calibration of class probabilities by leave-one-out.
 
 Averaged over a posterior whose Gaussian process is rougher than the truth, probabilities are less
-sure than they could be; and far from the boundary they may be surer than so few rows can show. Both
-are mended without moving a prediction:
+confident than the data allow; far from the boundary they may be more confident than so few rows can
+justify. Both are corrected without changing a prediction:
 
     q_j = (1 - eps) p_j^kappa / sum_l p_l^kappa + eps / c.
 
-kappa is where the log score of the training rows, each predicted without its own label
-(:mod:`bmsvm.prediction.leave_one_out`), is largest, under a standard normal prior of log kappa. eps is the
-chance of a row whose label says nothing, of which there is half a one beside n rows before anything
-is seen (as Krichevsky and Trofimov count): ``eps = 0.5 / (n + 0.5)``.
+kappa maximises the log score of the training rows, each predicted without its own label
+(:mod:`bmsvm.prediction.leave_one_out`), under a standard normal prior of log kappa. eps is the
+probability of a row whose label is pure chance; it is counted as half such a row beside n rows, as
+Krichevsky and Trofimov do: ``eps = 0.5 / (n + 0.5)``.
 """
 
 from __future__ import annotations
