@@ -278,8 +278,8 @@ def _path(
     """Scores of held-out rows (T, repeats, n, c) at modes of all folds, for decreasing taus (T,).
 
     root is (n, r), targets (n, c), weights and held (n, m), folds of a repetition together.
-    Steps of Nesterov's method, restarted where it goes uphill, each coordinate by its largest curvature:
-    that of softmax is at most 1/2.
+    Steps of Nesterov's method, restarted where it goes uphill, each coordinate scaled by its
+    largest curvature: that of softmax is at most 1/2.
     """
     (n, r), c, m = root.shape, targets.shape[1], held.shape[1]
     whole = jnp.max(weights, axis=1)  # a row's weight outside its own fold
