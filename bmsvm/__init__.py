@@ -1,5 +1,6 @@
 """Bayesian multicategory support vector machines."""
 
+from bmsvm._version import __version__
 from bmsvm.estimators import BMSVMClassifier
 from bmsvm.features import LowRank
 from bmsvm.inference import (
@@ -14,8 +15,6 @@ from bmsvm.models import PAPER, UNIT_NOISE, Hyperparameters, Problem, prepare
 from bmsvm.persistence import load
 from bmsvm.rows import from_batches
 
-__version__ = "0.1.0.dev0"
-
 __all__ = [
     "PAPER",
     "UNIT_NOISE",
@@ -27,6 +26,7 @@ __all__ = [
     "MSVMClassifier",
     "OneVsRestSVC",
     "Problem",
+    "__version__",
     "cross_validate",
     "cross_validate_modes",
     "from_batches",

@@ -8,8 +8,8 @@ import numpy as np
 import oracle
 import pytest
 import scipy.stats
-
 from bmsvm.experiments import ecdf, sbc, simulate
+
 from bmsvm.models.couplings import contrast
 
 FALSE_ALARM = 1e-4

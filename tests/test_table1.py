@@ -17,9 +17,6 @@ import joblib
 import numpy as np
 import oracle
 import pytest
-
-from bmsvm import UNIT_NOISE, prepare
-from bmsvm.cli import main
 from bmsvm.experiments import cells as table_cells
 from bmsvm.experiments import defaults, protocol, render, table1
 from bmsvm.experiments.cells import Cell, cells_of, schedule_of
@@ -38,6 +35,9 @@ from bmsvm.experiments.stack import (
     split_stack,
 )
 from bmsvm.experiments.workers import run_pieces
+
+from bmsvm import UNIT_NOISE, prepare
+from bmsvm.cli import main
 from bmsvm.inference.blocks import Phase, in_turn
 from bmsvm.inference.presets import preset_blocks
 from bmsvm.models.couplings import contrast
