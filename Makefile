@@ -3,6 +3,9 @@
 VENV ?= .venv
 PYTEST_ARGS ?= -n auto --maxprocesses 4 --dist loadfile --durations 20 -m 'not long and not slow'
 BENCH_ARGS ?=
+JOBS ?= 2
+QUICK ?=
+TABLE1_ARGS ?=
 SBC_ARGS ?=
 CONSTRAINTS ?=
 NOTEBOOKS ?=
@@ -19,7 +22,7 @@ endif
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long test-all lint bench notebooks sbc mutants fuzz coverage load audit docs docs-pages doctest clean
+.PHONY: help demo test test-long test-all lint bench notebooks table1 sbc mutants fuzz coverage load audit docs docs-pages doctest clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /:/' | \
@@ -51,9 +54,11 @@ bench: $(VENV)/.bench-stamp ## measure sweeps, and the samplers against each oth
 	$(BIN)/python benchmarks/cost.py
 	$(BIN)/python benchmarks/mixing.py $(BENCH_ARGS)
 
-sbc: $(VENV)/.plots-stamp ## simulation-based calibration of the sampler, picture into docs (SBC_ARGS=...)
-	$(BIN)/python -m bmsvm.experiments.sbc $(SBC_ARGS)
-	cp sbc-output/sbc.png docs/images/sbc.png
+table1: $(VENV)/.plots-stamp ## Table 1 of the paper, into table1-output (QUICK=1, JOBS=2, TABLE1_ARGS=...)
+	$(BIN)/python -m reproduction.table1 --jobs $(JOBS) $(if $(QUICK),--quick) $(TABLE1_ARGS)
+
+sbc: $(VENV)/.plots-stamp ## simulation-based calibration, into sbc-output (QUICK=1, JOBS=2, SBC_ARGS=...)
+	$(BIN)/python -m reproduction.sbc --jobs $(JOBS) $(if $(QUICK),--quick) $(SBC_ARGS)
 
 mutants: $(VENV)/.test-stamp ## put errors into the sampler and see that tests notice each
 	$(BIN)/python tests/mutants/run.py
@@ -88,7 +93,7 @@ doctest: $(VENV)/.test-stamp ## run the examples of the docstrings and of the tu
 
 clean: ## remove environments, caches and build output
 	rm -rf .venv .venv-* build dist docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis
-	find bmsvm tests benchmarks notebooks docs tools -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
+	find bmsvm tests benchmarks notebooks docs reproduction tools -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
 # A stamp is touched last, so a set-up that was cut short is done again.
 $(VENV)/.created:

@@ -1,4 +1,4 @@
-"""The command line: ``bmsvm demo``, ``fit``, ``predict``, ``summary``, ``report``, ``table1``."""
+"""The command line: ``bmsvm demo``, ``fit``, ``predict``, ``summary``, ``report``."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from typing import NoReturn
 
 import numpy as np
 
-import bmsvm
 from bmsvm._tables import Table, TableError, numbers, place_of, read_table, texts
+from bmsvm._version import __version__
 from bmsvm.estimators import BMSVMClassifier
 from bmsvm.estimators.classifier import FEATURES, INFERENCES
 from bmsvm.estimators.summary import summarise_model
@@ -198,12 +198,6 @@ def _report(options: argparse.Namespace) -> int:
     return 0
 
 
-def _table1(options: argparse.Namespace) -> int:
-    from bmsvm.experiments import table1
-
-    return table1.run(options)
-
-
 def _without(cells: list[str], place: int) -> list[str]:
     return cells[:place] + cells[place + 1 :]
 
@@ -233,7 +227,7 @@ class _Parser(argparse.ArgumentParser):
 
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="bmsvm", description="Bayesian multicategory support vector machines.")
-    parser.add_argument("--version", action="version", version=f"bmsvm {bmsvm.__version__}")
+    parser.add_argument("--version", action="version", version=f"bmsvm {__version__}")
     commands = parser.add_subparsers(required=True, metavar="command")
 
     demo = commands.add_parser("demo", help="fit, diagnose, predict and plot on the wine data")
@@ -303,12 +297,6 @@ def _parser() -> argparse.ArgumentParser:
     report.add_argument("--target", help="the column of its labels")
     report.add_argument("--title", help="heading of the page")
     report.set_defaults(run=_report)
-
-    from bmsvm.experiments.table1 import add_arguments
-
-    table = commands.add_parser("table1", help="run the experiments of the paper's Table 1 again")
-    add_arguments(table)
-    table.set_defaults(run=_table1)
     return parser
 
 

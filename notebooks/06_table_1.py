@@ -15,19 +15,20 @@
 # **What you will see:** cells of the paper's only table, run here, each beside the number that is
 # printed; and why some of them differ.
 #
-# The whole table takes long. `bmsvm table1` makes it on the command line, in `table1-output`; every
-# finished cell is a file there, and what is finished is not run again. This notebook runs the same
-# command for the few cells that are named below; name more, or the folder of a run of yours, and it
-# shows those.
+# `make table1` in the repository computes the whole table, in `table1-output`. Every finished cell is
+# a file there and is not computed again. This notebook runs the same command for the few cells that
+# are named below; name more of them, or the folder of a run of yours.
 
 # %%
 import json
+import sys
 from pathlib import Path
 
 from IPython.display import Image, Markdown, display
 from setting import SMALL, size
 
-from bmsvm.cli import main
+sys.path.append("..")  # the experiments are in the repository and not in the package
+from reproduction.table1 import main
 
 # %% [markdown]
 # ## The rows
@@ -42,12 +43,12 @@ from bmsvm.cli import main
 #
 # ## Run
 #
-# Wine, one row left out at a time: 178 fits for each cell, which run side by side as one program.
+# Wine, one row left out at a time: 178 fits for each cell.
 
 # %%
 output = Path("output/table1-quick" if SMALL else "output/table1")
-rows = size("bmsvm,sum_to_zero,ovr", "sum_to_zero,ovr")
-arguments = ["table1", "--data", "wine", "--rows", rows, "--output", str(output), "--quiet"]
+rows = size(["bmsvm", "sum_to_zero", "ovr"], ["sum_to_zero", "ovr"])
+arguments = ["--data", "wine", "--rows", *rows, "--out", str(output), "--jobs", "2"]
 main(arguments + (["--quick"] if SMALL else []))
 
 # %% [markdown]
@@ -72,10 +73,11 @@ display(Image(str(output / "table1.png")))
 # largest:
 
 # %%
-for cell in json.loads((output / "table1.json").read_text())["cells"]:
+for cell in json.loads((output / "table1.json").read_text()):
     if "r_hat_median" in cell:
+        row, theta = cell["arguments"]["row"], cell["arguments"]["theta"]
         print(
-            f"{cell['row']:12s} theta {cell['theta']:8s} R-hat {cell['r_hat_median']:.2f}, at most {cell['r_hat_largest']:.2f}"
+            f"{row:12s} theta {theta:8s} R-hat {cell['r_hat_median']:.2f}, at most {cell['r_hat_largest']:.2f}"
         )
 
 # %% [markdown]

@@ -1,7 +1,7 @@
 """Exact posterior draws on tiny data, and z-tests that speak about distributions.
 
 The likelihoods lie in [0, 1], so a draw of the prior kept with probability L(y | T) is a draw of
-the posterior. The simulator (bmsvm/experiments/simulate.py) is plain NumPy and shares with the
+the posterior. The simulator (reproduction/simulate.py) is plain NumPy and shares with the
 sampler only the factor of the kernel and the contrast of the classes.
 """
 
@@ -14,7 +14,6 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.stats
 
-from bmsvm.experiments.simulate import LIVELY, draw_parameters, likelihood_of_rows
 from bmsvm.inference import preset_blocks
 from bmsvm.inference.blocks import (
     Phase,
@@ -33,6 +32,7 @@ from bmsvm.models import Position, Problem, prepare
 from bmsvm.models.conditionals import weights_given_rest
 from bmsvm.models.couplings import class_vector, contrast
 from bmsvm.models.hierarchy import latent, scores_of
+from reproduction.simulate import LIVELY, draw_parameters, likelihood_of_rows
 
 BATCH = 1 << 17
 

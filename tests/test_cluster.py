@@ -1,6 +1,5 @@
 """Work wherever joblib runs it: on a cluster, one of whose workers is killed."""
 
-import functools
 import os
 import pickle
 import signal
@@ -13,16 +12,15 @@ import numpy as np
 import pytest
 
 from bmsvm import cross_validate
-from bmsvm.experiments import table1
 from bmsvm.inference import cross_validation as module
+from reproduction import table1
+from reproduction.cells import run_cells
 
 distributed = pytest.importorskip(
     "distributed", reason="the cluster is Dask's, the extra bmsvm[cluster]"
 )
 
-TABLE = functools.partial(
-    table1.Options, quick=True, data=("wine",), rows=("ovr", "altmsvm"), progress=False
-)
+CELLS = table1.cells_of(["ovr", "altmsvm"], ["wine"], "paper", quick=True)
 RNG = np.random.default_rng(0)
 Y = np.arange(24) % 3
 X = RNG.normal(size=(24, 2)) + 2.5 * np.eye(3)[Y][:, :2]
@@ -88,11 +86,11 @@ def test_a_killed_worker_loses_nothing(tmp_path):
         killer.start()
         with joblib.parallel_config(backend="dask"):
             found = validate()
-            cells = table1.run_table(TABLE(tmp_path))
+            cells = run_cells(table1.compute, CELLS, tmp_path, progress=False)
         killer.join()
     assert killed
     assert not found.interrupted
     assert_same(found, expected)
-    assert [cell["row"] for cell in cells] == ["ovr", "altmsvm"]
-    assert all(cell["n_tested"] == 12 for cell in cells)
-    assert table1.run_table(TABLE(tmp_path)) == cells  # from the disk
+    assert list(cells) == ["ovr-wine-cv", "altmsvm-wine-cv"]
+    assert all(cell["n_fits"] == 6 for cell in cells.values())
+    assert run_cells(table1.compute, CELLS, tmp_path, progress=False) == cells  # from the disk

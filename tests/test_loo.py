@@ -8,9 +8,9 @@ import pytest
 from sklearn.model_selection import LeaveOneOut
 
 from bmsvm import LowRank, cross_validate, prepare
-from bmsvm.experiments.simulate import likelihood_of_rows
 from bmsvm.inference.loo import _smooth, cavity, leave_one_out
 from bmsvm.models.couplings import contrast
+from reproduction.simulate import likelihood_of_rows
 
 CASES = (
     oracle.Case(3, "sum_to_zero", "hinge", (0, 1, 2, 2, 1)),

@@ -12,7 +12,6 @@ import pytest
 
 import bmsvm
 from bmsvm import BMSVMClassifier, LowRank, load, prepare
-from bmsvm.experiments.simulate import draw_parameters
 from bmsvm.inference.blocks import (
     Phase,
     collapsed,
@@ -27,6 +26,7 @@ from bmsvm.models import collapsed as model
 from bmsvm.models.couplings import class_vector
 from bmsvm.models.hierarchy import Position, latent, noise_prior, precision_prior
 from bmsvm.models.likelihoods import log_mean_likelihood
+from reproduction.simulate import draw_parameters
 
 RNG = np.random.default_rng(4)
 X, Y = RNG.normal(size=(5, 2)), np.array([0, 1, 2, 1, 0])

@@ -1,4 +1,4 @@
-"""Simulation-based calibration in small, and that its own parts are right."""
+"""Simulation-based calibration with few replications, and checks of its parts."""
 
 import itertools
 import json
@@ -9,15 +9,16 @@ import oracle
 import pytest
 import scipy.stats
 
-from bmsvm.experiments import ecdf, sbc, simulate
 from bmsvm.models.couplings import contrast
+from reproduction import ecdf, sbc, simulate
+from reproduction.fits import Configuration, calibration_problem
 
 FALSE_ALARM = 1e-4
-QUICK = sbc.Settings(warmup=80, draws=31, thinning=3, lanes=200)
 OFTEN = (
-    sbc.Configuration("normalized", "sum_to_zero", "sampled", "exact"),
-    sbc.Configuration("hinge", "independent", "fixed", "truncated"),
+    Configuration("normalized", "sum_to_zero", "sampled", "exact"),
+    Configuration("hinge", "independent", "fixed", "truncated"),
 )
+LABELS = np.arange(8) % 3
 
 
 @pytest.mark.parametrize(
@@ -28,13 +29,13 @@ OFTEN = (
     ],
 )
 def test_ranks_are_uniform(configuration):
-    """False alarm: 1e-4 over all configurations; with draws as alike as they are, hardly more."""
-    found = sbc.run_piece(configuration, QUICK, 0)
-    p = {name: ecdf.p_value(ranks, QUICK.draws + 1) for name, ranks in found["ranks"].items()}
-    print(p, found["alike"])
+    """False alarm: 1e-4 over all configurations, and hardly more by the correlation of draws."""
+    found = sbc.draw_ranks(configuration, sbc.QUICK)
+    p = {name: ecdf.p_value(ranks, sbc.QUICK.draws + 1) for name, ranks in found["ranks"].items()}
+    print(p, found["correlation"])
     assert min(p.values()) > FALSE_ALARM / len(sbc.CONFIGURATIONS) / len(p)
     if configuration.preset == "default":  # "large" is for many rows, and slow with so few
-        assert max(found["alike"].values()) < 0.3
+        assert max(found["correlation"].values()) < 0.3
 
 
 def test_every_shipped_configuration_is_there():
@@ -51,8 +52,7 @@ def test_the_simulator_draws_from_the_joint_density(name, coupling):
     The weights are the likelihood at labels drawn uniformly, for which nothing is thrown away.
     False alarm: 1e-4 over all cases.
     """
-    configuration = sbc.Configuration(name, coupling, "fixed", "exact")
-    problem = sbc.problem_of(configuration)
+    problem = calibration_problem(Configuration(name, coupling, "fixed", "exact"), LABELS)
     n = 3  # rows: few, so that the weights do not vary much
     basis, eigenvalues = (np.asarray(part) for part in problem.factor)
     factor = type(problem.factor)(basis[:n], eigenvalues)
@@ -120,36 +120,38 @@ def test_ties_are_broken_evenly():
     assert scipy.stats.chisquare(np.bincount(ranks, minlength=4)).pvalue > 1e-4
 
 
-def test_a_run_that_was_stopped_goes_on(tmp_path, monkeypatch, capsys):
-    """Finished pieces are not run again, and other settings do not pass for the same."""
+def test_simulated_labels_have_every_class():
+    joint = sbc.simulated(np.random.default_rng(0), 200, OFTEN[0])
+    assert joint.labels.shape == (200, 8)
+    assert all(len(np.unique(labels)) == 3 for labels in joint.labels)
+    assert len(joint.functions) == len(joint.position.precision) == 200
+
+
+def test_an_interrupted_run_is_resumed(tmp_path, monkeypatch, capsys):
+    """Finished configurations are not run again, and other settings do not pass for the same."""
     ran = []
 
-    def piece(configuration, settings, number):
-        ran.append((configuration, number))
-        if len(ran) == 3:
+    def ranks(configuration, settings):
+        ran.append(configuration)
+        if len(ran) == 2:
             raise KeyboardInterrupt
-        rng = np.random.default_rng(number)
-        return {"ranks": {"x": rng.integers(0, 4, 50).tolist()}, "alike": {"x": 0.0}}
+        rng = np.random.default_rng(len(ran))
+        return {"ranks": {"x": rng.integers(0, 32, 50).tolist()}, "correlation": {"x": 0.0}}
 
-    monkeypatch.setattr(sbc, "run_piece", piece)
-    arguments = ["--output", str(tmp_path), "--draws", "3", "--pieces", "2", "--only"]
-    arguments += ["probit-independent-fixed"]
+    monkeypatch.setattr(sbc, "draw_ranks", ranks)
+    arguments = ["--quick", "--out", str(tmp_path), "--only", "probit-independent-fixed"]
     with pytest.raises(KeyboardInterrupt):
         sbc.main(arguments)
     assert sbc.main(arguments) == 0
-    assert len(ran) == 5
-    assert len(set(ran)) == 4
+    assert len(ran) == 3
     assert sbc.main(arguments) == 0
-    assert len(ran) == 5
-    table = capsys.readouterr().out
-    assert table.count("passes") == 4
+    assert len(ran) == 3
+    assert capsys.readouterr().out.count("passes") == 4
     assert (tmp_path / "sbc.png").stat().st_size > 1000
-    assert [line["replications"] for line in json.loads((tmp_path / "sbc.json").read_text())] == [
-        100,
-        100,
-    ]
-    with pytest.raises(ValueError, match="give another --output"):
-        sbc.main([*arguments, "--seed", "1"])
+    lines = json.loads((tmp_path / "sbc.json").read_text())
+    assert [line["replications"] for line in lines] == [50, 50]
+    with pytest.raises(ValueError, match="pass another --out"):
+        sbc.main([argument for argument in arguments if argument != "--quick"])
     with pytest.raises(SystemExit):
         sbc.main(["--only", "nothing"])
 
@@ -157,18 +159,17 @@ def test_a_run_that_was_stopped_goes_on(tmp_path, monkeypatch, capsys):
 def test_a_wrong_sampler_fails(tmp_path, monkeypatch):
     """Ranks of a posterior that is too narrow fail the command."""
 
-    def piece(configuration, settings, number):
-        ranks = np.random.default_rng(number).choice([0, 0, 1, 2, 3, 3], size=500)
-        return {"ranks": {"x": ranks.tolist()}, "alike": {"x": 0.0}}
+    def ranks(configuration, settings):
+        drawn = np.random.default_rng(0).choice([0, 0, 10, 20, 31, 31], size=500)
+        return {"ranks": {"x": drawn.tolist()}, "correlation": {"x": 0.0}}
 
-    monkeypatch.setattr(sbc, "run_piece", piece)
-    arguments = ["--output", str(tmp_path), "--draws", "3", "--no-figure", "--pieces", "1"]
-    assert sbc.main(arguments) == 1
+    monkeypatch.setattr(sbc, "draw_ranks", ranks)
+    assert sbc.main(["--quick", "--out", str(tmp_path)]) == 1
     assert "**fails**" in (tmp_path / "sbc.md").read_text()
 
 
 def test_what_cannot_be_simulated_is_refused():
-    problem = sbc.problem_of(OFTEN[1])
+    problem = calibration_problem(OFTEN[1], LABELS)
     weighted = type(problem)(**{**vars(problem), "row_weights": jax.numpy.ones(problem.n_rows)})
     with pytest.raises(ValueError, match=r"^problem must have no row weights"):
         simulate.draw_joint(np.random.default_rng(0), 1, weighted)

@@ -9,7 +9,7 @@ import arviz
 import numpy as np
 import xarray
 
-import bmsvm
+from bmsvm._version import __version__
 
 __all__ = ["STATISTICS", "Labels", "container", "dataset", "groups_of"]
 
@@ -88,7 +88,7 @@ def dataset(
     return xarray.Dataset(
         variables,
         coords={**own, **{name: label for name, label in coords.items() if name in named}},
-        attrs={"inference_library": "bmsvm", "inference_library_version": bmsvm.__version__},
+        attrs={"inference_library": "bmsvm", "inference_library_version": __version__},
     )
 
 

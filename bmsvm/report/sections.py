@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-import bmsvm
 from bmsvm import plots
 from bmsvm._html import escaped, named
+from bmsvm._version import __version__
 from bmsvm.estimators import BMSVMClassifier
 from bmsvm.estimators.convergence import (
     FEWEST_DRAWS,
@@ -78,7 +78,7 @@ def settings(model: BMSVMClassifier, summary: Summary) -> str:
         "Chains": summary.sampling,
         "Lengthscale": _lengthscale(model, summary),
         "Seed": model.seed_,
-        "Version": f"bmsvm {bmsvm.__version__}",
+        "Version": f"bmsvm {__version__}",
     }
     parameters = [
         (escaped(name), escaped(repr(value)))

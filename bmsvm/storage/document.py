@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
-import bmsvm
+from bmsvm._version import __version__
 from bmsvm.storage.atomic import replacing
 from bmsvm.storage.encoding import STORAGE, Decoder
 from bmsvm.storage.errors import ModelFileError
@@ -82,7 +82,7 @@ def attributes_of(kind: Kind, document: dict[str, Any]) -> dict[str, str | int]:
     return {
         "title": kind.title,
         "format_version": kind.version,
-        "bmsvm_version": bmsvm.__version__,
+        "bmsvm_version": __version__,
         "sha256": "0" * DIGEST_SIZE,
         "settings": json.dumps(document, allow_nan=False),
     }
@@ -200,7 +200,7 @@ def _check_header(header: Header, kind: Kind) -> None:
     if version > kind.version:
         raise ModelFileError(
             f"it has format version {version}, written by bmsvm {values.get('bmsvm_version')!s:.40}"
-            f"; bmsvm {bmsvm.__version__} reads up to version {kind.version}: upgrade bmsvm"
+            f"; bmsvm {__version__} reads up to version {kind.version}: upgrade bmsvm"
         )
     texts = [values.get(name) for name in ("sha256", "settings")]
     if version < 1 or not all(isinstance(text, str) for text in texts):

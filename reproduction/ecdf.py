@@ -6,8 +6,11 @@ are below i, for ``i = 1, ..., K-1``: binomial each, and a Markov chain together
     R_i | R_{i-1} ~ R_{i-1} + Binomial(N - R_{i-1}, 1/(K - i + 1)).
 
 A band that holds each R_i in its central ``1 - gamma`` of the binomial holds all of them with a
-probability that a recursion over the chain gives exactly. Gamma is set so that it is the wanted
-one; or to the least pointwise p-value of given ranks, and what is outside is then their p-value.
+probability that a recursion over the chain gives exactly. Gamma is set so that this probability is
+the wanted one; or to the least pointwise p-value of given ranks, and one minus it is their p-value.
+
+ArviZ has bands for continuous values at one level, and no p-value for a correction by the number of
+tests.
 """
 
 from __future__ import annotations

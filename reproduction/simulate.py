@@ -17,26 +17,26 @@ from exactly, with no chain:
     ``independent``. Which scores exist depends on the labels: these are drawn first, uniformly,
     then the scores, and a draw is kept with probability ``prod_i L(y_i | z_i)``.
 
-Rows are looked at one after the other, and a draw that fails at one is not carried on: the cost is
-that of the first few rows. Nothing here is shared with the sampler but the factor of the kernel,
-the contrast of the classes and the hyperparameters.
+Rows are drawn one after the other, and a draw that is rejected at one row is dropped at once, so
+that the cost is that of the first few rows. Nothing here is shared with the sampler but the factor
+of the kernel, the contrast of the classes and the hyperparameters.
 
 The preset ``large`` samples a model of its own (:mod:`bmsvm.models.collapsed`): the noise of a row
-is one of a few nodes, each as probable as another, and its variance is ``sigma2 (1 + h/tau)``, h
-being what a basis of low rank leaves of the row. A problem with a reference is simulated so.
+is one of a few equally probable nodes, and its variance is ``sigma2 (1 + h/tau)``, where h is the
+part of k(x, x) that a basis of low rank leaves out. A problem with a reference is simulated so.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, NamedTuple, cast
 
 import jax
 import numpy as np
 
+from bmsvm import Hyperparameters, Problem
+from bmsvm.models import Position
 from bmsvm.models.couplings import contrast
-from bmsvm.models.hierarchy import Position
-from bmsvm.models.hyperparameters import Hyperparameters
-from bmsvm.models.problem import Problem
 
 __all__ = ["LIVELY", "Joint", "draw_joint", "draw_parameters", "likelihood_of_rows"]
 
@@ -47,7 +47,7 @@ LIVELY = Hyperparameters(
     precision_rate=2.0,
     intercept_precision=2.0,
 )
-"""Every term of the prior matters: no scale is much larger than another."""
+"""Priors under which no scale is much larger than another, so that every term matters."""
 
 BATCH = 1 << 16
 
@@ -57,11 +57,14 @@ class Joint(NamedTuple):
 
     position
         The parameters; ``kernel`` numbers theta in the grid, or is None where it is fixed.
+    functions
+        Column functions at the rows, shape (size, n, k).
     labels
         Class indices, shape (size, n).
     """
 
     position: Position
+    functions: np.ndarray
     labels: np.ndarray
 
 
@@ -86,7 +89,7 @@ def draw_parameters(
 
 
 def _array(values: np.ndarray) -> jax.Array:
-    """Arrays of NumPy stand for JAX's in what is returned."""
+    """Pass a NumPy array where the type says JAX."""
     return cast(jax.Array, values)
 
 
@@ -156,14 +159,14 @@ def _rows_of_scores(
 
 
 def _draw_batch(rng: np.random.Generator, size: int, problem: Problem) -> Joint:
-    """Draw ``size`` times from the prior; what is kept of them, with scores and labels."""
+    """Draw ``size`` times from the prior; return the accepted draws, with scores and labels."""
     kernel, here = None, problem
     if problem.grid is not None:
         log_prior = np.asarray(problem.grid.log_prior)
         chances = np.exp(log_prior - log_prior.max())
         kernel = rng.choice(len(chances), size=size, p=chances / chances.sum())
         factor = jax.tree.map(lambda leaf: np.asarray(leaf)[kernel], problem.grid.factors)
-        here = problem.__class__(**{**problem.__dict__, "factor": factor})
+        here = replace(problem, factor=factor)
     position, functions = draw_parameters(rng, size, here)
     scales = _scales(position, problem)
     alive = np.arange(size)
@@ -176,7 +179,7 @@ def _draw_batch(rng: np.random.Generator, size: int, problem: Problem) -> Joint:
         columns[alive, row], labels[alive, row] = drawn, label
         alive = alive[kept]
     full = position._replace(columns=_array(columns), kernel=cast(Any, kernel))
-    return Joint(jax.tree.map(lambda leaf: leaf[alive], full), labels[alive])
+    return jax.tree.map(lambda leaf: leaf[alive], Joint(full, functions, labels))
 
 
 def draw_joint(rng: np.random.Generator, size: int, problem: Problem) -> Joint:

@@ -1,4 +1,4 @@
-"""Which rows are learned from and which are tested: section 5 of the paper.
+"""Training and test rows: section 5 of the paper.
 
 Leave-one-out on wine and glass; ten random splits of waveform and of vehicle.
 """
@@ -14,15 +14,15 @@ from bmsvm.datasets import load_glass, load_vehicle, load_wine, make_waveform
 __all__ = ["DATA", "PAPER_THETA", "Data", "Part", "load", "parts_of", "standardized"]
 
 LEAVE_ONE_OUT = ("wine", "glass")
-"""Data on which each row is predicted from all others."""
+"""Data sets on which each row is predicted from all others."""
 
 SPLIT_SIZES = {"waveform": (300, 4700), "vehicle": (300, 546), "vehicle3": (300, 346)}
-"""Rows to learn from, and to test, of the other data."""
+"""Training and test rows of the other data sets."""
 
 DATA = (*LEAVE_ONE_OUT, *SPLIT_SIZES)
 
 PAPER_THETA: dict[str, float] = {"wine": 3.5, "glass": 10.0, "waveform": 3.5}
-"""Lengthscales that the paper set; on vehicle it sampled."""
+"""Lengthscales that the paper fixed; on vehicle it sampled."""
 
 N_SPLITS = 10
 WAVEFORM_SEED, SPLITS_SEED = 0, 1
@@ -37,14 +37,14 @@ class Data(NamedTuple):
 
 
 class Part(NamedTuple):
-    """Numbers of the rows to learn from, and of those to test."""
+    """Indices of the training rows, and of the test rows."""
 
     train: np.ndarray
     test: np.ndarray
 
 
 def load(name: str) -> Data:
-    """Load data by the name that the table gives them."""
+    """Load a data set by its name in the table."""
     if name == "wine":
         rows, labels = load_wine(return_X_y=True)
     elif name == "glass":
@@ -59,7 +59,7 @@ def load(name: str) -> Data:
 
 
 def parts_of(name: str, data: Data) -> list[Part]:
-    """Parts of some data: one for each row, or ten random ones. Labels have no say in them."""
+    """Parts of a data set: one for each row, or ten random ones; they do not depend on labels."""
     n = len(data.rows)
     if name in LEAVE_ONE_OUT:
         return [Part(np.delete(np.arange(n), i), np.array([i])) for i in range(n)]
@@ -72,7 +72,7 @@ def parts_of(name: str, data: Data) -> list[Part]:
 
 
 def standardized(rows: np.ndarray, like: np.ndarray | None = None) -> np.ndarray:
-    """Rows (m, p) with the mean zero and the variance one that ``like`` (n, p) has with it."""
+    """Rows (m, p), shifted and scaled so that ``like`` (n, p) has mean 0 and variance 1."""
     like = rows if like is None else like
     spread = like.std(axis=0)
     return (rows - like.mean(axis=0)) / np.where(spread > 0, spread, 1.0)

@@ -1,1 +1,0 @@
-"""Experiments that the package reproduces; each is a program of its own."""

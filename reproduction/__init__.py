@@ -1,0 +1,1 @@
+"""Experiments that check the package: Table 1 of the paper, and simulation-based calibration."""
