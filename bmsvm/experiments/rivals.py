@@ -13,15 +13,15 @@ from typing import Any
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import StratifiedKFold
 
 import bmsvm
 from bmsvm import kernels
 from bmsvm.experiments.cells import ROWS, Cell
 from bmsvm.experiments.protocol import Data, Part, standardized
 from bmsvm.experiments.results import scored
-from bmsvm.inference.cross_validation import Fold
+from bmsvm.machines import Grid, held_out_scores
 from bmsvm.machines.base import KernelMachine
-from bmsvm.machines.tuning import held_out_scores
 
 __all__ = ["GAMMAS", "LENGTHSCALES", "run_machine"]
 
@@ -56,13 +56,9 @@ def run_machine(
 
 
 def _machine(cell: Cell, seed: int) -> KernelMachine:
+    folds = StratifiedKFold(FOLDS, shuffle=True, random_state=seed)
     return getattr(bmsvm, ROWS[cell.row].variant)(
-        gamma="cv",
-        lengthscale="cv",
-        gamma_grid=GAMMAS,
-        lengthscale_grid=LENGTHSCALES,
-        folds=FOLDS,
-        random_state=seed,
+        gamma="cv", lengthscale="cv", grid=Grid(GAMMAS, LENGTHSCALES, folds)
     )
 
 
@@ -87,12 +83,12 @@ def _leave_one_out(cell: Cell, data: Data, parts: list[Part], seed: int, report)
     report(0.5)
     gram = kernels.gram_of("gaussian", standardized(data.rows), tuned.lengthscale_)
     scores = held_out_scores(
-        tuned._machine(data.n_classes),
+        tuned.fit_gram,
         gram,
         data.labels,
         np.ones(len(data.labels)),
         tuned.gamma_,
-        [Fold(*part) for part in parts],
+        [(part.train, part.test) for part in parts],
     )
     report(0.5)
     guesses = [scores[part.test].argmax(axis=1) for part in parts]

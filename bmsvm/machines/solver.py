@@ -42,7 +42,7 @@ DECIDED = 0.02
 MOST_STEPS = 100
 """Largest number of interior-point steps per working set."""
 
-ATTEMPTS = ((1e-9, False), (1e-11, True))
+ATTEMPTS = ((1e-10, False), (1e-12, True))
 """Residuals asked of PIQP, and whether variables are scaled by curvature instead of bounds: the
 second where no variable has to join but the gap is too large."""
 
@@ -103,20 +103,25 @@ def solve(
         start = _scores_from_half(problem, tol)
     if start is None:
         dual, working = np.zeros_like(problem.upper), problem.upper > 0
+        scores = dual
     else:
         dual, working = _guess(problem, start)
+        scores = start
     best: Solution | None = None
     rounds = steps = level = 0
     while rounds < MOST_ROUNDS and level < len(ATTEMPTS):
         rounds += 1
-        answer = _solve_working_set(problem, dual, working, tol, *ATTEMPTS[level])
-        steps += answer.steps
-        if not answer.feasible and working.sum() < problem.n_pairs:
-            working = _wider(problem, working, start if best is None else best.scores)
+        dual, intercept, more, feasible = _solve_working_set(
+            problem, dual, working, tol, *ATTEMPTS[level]
+        )
+        steps += more
+        if not feasible and working.sum() < problem.n_pairs:
+            size = min(2 * int(working.sum()), problem.n_pairs)
+            working = working | _closest(_distances(problem, scores), size)
             continue
-        found = certified(problem, answer.dual, answer.intercept)
+        found = certified(problem, dual, intercept)
         if best is None or found.gap < best.gap or not np.isfinite(best.gap):
-            best = found
+            best, scores = found, found.scores
         if best.gap <= tol:
             break
         joining = _violators(problem, found, working, tol)
@@ -160,15 +165,6 @@ def certified(problem: MachineProblem, dual: np.ndarray, intercept: np.ndarray) 
 # Quadratic programme ---------------------------------------------------------------------------
 
 
-class _Answer(NamedTuple):
-    """Dual variables (n, c) and intercept (c,) of a working set."""
-
-    dual: np.ndarray
-    intercept: np.ndarray
-    steps: int
-    feasible: bool
-
-
 def _solve_working_set(
     problem: MachineProblem,
     dual: np.ndarray,
@@ -176,7 +172,7 @@ def _solve_working_set(
     tol: float,
     residual: float,
     by_curvature: bool,
-) -> _Answer:
+) -> tuple[np.ndarray, np.ndarray, int, bool]:
     """Maximise D over the N variables of the working set (n, c), the others fixed.
 
     With alpha = t x, the contrasts C (c, c - 1) and A0 of the fixed variables it is
@@ -186,7 +182,8 @@ def _solve_working_set(
 
     where Q = t/(gamma m) K_kl a_k . a_l, p_k = 1 - (K A0)_k . a_k/(gamma m), E_k = C'a_k and
     e = -C'A0'1/t. The scale t makes the entries of Q about 1 at most. The multipliers of the
-    equalities are the intercept, in units of m.
+    equalities are the intercept, in units of m. Returns alpha (n, c), w0 (c,), the number of steps,
+    and whether the fixed variables leave a feasible point.
     """
     rows, rivals = np.nonzero(working)
     directions = problem.loss.directions[problem.labels[rows], rivals]  # (N, c)
@@ -210,7 +207,7 @@ def _solve_working_set(
     solver = piqp.DenseSolver()
     settings = solver.settings
     settings.eps_abs, settings.eps_rel, settings.max_iter = residual, 0.0, MOST_STEPS
-    settings.eps_duality_gap_abs = tol / 100 / (scale * offset)
+    settings.eps_duality_gap_abs = tol / 1000 / (scale * offset)
     settings.eps_duality_gap_rel = 0.0
     solver.setup(
         everything,
@@ -225,7 +222,7 @@ def _solve_working_set(
     moved = dual.copy()
     moved[working] = np.clip(result.x[:size] * scale, 0.0, upper)
     intercept = -offset * contrast @ result.y
-    return _Answer(moved, intercept, result.info.iter, status != piqp.PIQP_PRIMAL_INFEASIBLE)
+    return moved, intercept, result.info.iter, status != piqp.PIQP_PRIMAL_INFEASIBLE
 
 
 # Working sets ----------------------------------------------------------------------------------
@@ -257,12 +254,6 @@ def _scores_from_half(problem: MachineProblem, tol: float) -> np.ndarray:
     part = problem.part(half, problem.gamma / 2)
     coarse = solve(part, tol=max(tol, 1e-4 * part.n_pairs))
     return coarse.intercept + problem.gram[half].T @ coarse.coefficients
-
-
-def _wider(problem: MachineProblem, working: np.ndarray, scores: np.ndarray) -> np.ndarray:
-    """Double the working set with the variables whose margins are closest to zero."""
-    size = min(2 * int(working.sum()), problem.n_pairs)
-    return working | _closest(_distances(problem, scores), size)
 
 
 def _violators(
