@@ -1,12 +1,12 @@
 """Solver of the multicategory machines: PIQP on a working set of the dual variables.
 
-Most dual variables are at a bound of the solution. The solver guesses which ones from approximate
+Most dual variables are at a bound at the solution. The solver guesses which ones from approximate
 scores, fixes them there, and solves the quadratic programme of the others, the working set, with
 the dense interior-point solver PIQP. The scores then give the contribution of each fixed variable
 to the duality gap. Variables that contribute join the working set, until the gap is small enough.
 A small problem starts with all variables in the working set, a large one with approximate scores
-from half of the rows. ``benchmarks/msvm_solvers.py``: compared with PIQP on all variables, the
-working set is 2 to 10 times faster at 2,500 variables, and makes 20,000 possible.
+from half of the rows. The working set is 4 to 8 times faster than PIQP on all variables at 2,500
+variables, and allows 20,000 (``benchmarks/msvm_solvers.py``).
 """
 
 from __future__ import annotations
