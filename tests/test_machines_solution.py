@@ -125,6 +125,16 @@ def test_working_sets_and_starts_end_where_the_whole_problem_does(loss, kappa, m
     np.testing.assert_allclose(halves.objective, whole.objective, atol=1e-6)
 
 
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_start_that_leaves_no_feasible_intercept_is_overcome(loss):
+    problem = some_problem(loss, n=240, gamma=0.05)
+    start = np.tile([100.0, -50.0, -50.0], (240, 1))  # all alphas of class 0 at the upper bound
+    found = solve(problem, start=start)
+    assert found.rounds > 1
+    assert found.gap <= 1e-6
+    np.testing.assert_allclose(found.objective, solve(problem).objective, atol=1e-6)
+
+
 def test_kernels_of_low_rank_and_rows_given_twice_do_no_harm():
     X, labels = some_data(40)
     X = np.concatenate([X, X])

@@ -102,11 +102,9 @@ def solve(
     if start is None and problem.n_pairs > WHOLE:
         start = _scores_from_half(problem, tol)
     if start is None:
-        dual, working = np.zeros_like(problem.upper), problem.upper > 0
-        scores = dual
+        scores, dual, working = 0 * problem.upper, 0 * problem.upper, problem.upper > 0
     else:
-        dual, working = _guess(problem, start)
-        scores = start
+        scores, (dual, working) = start, _guess(problem, start)
     best: Solution | None = None
     rounds = steps = level = 0
     while rounds < MOST_ROUNDS and level < len(ATTEMPTS):
@@ -178,12 +176,11 @@ def _solve_working_set(
     With alpha = t x, the contrasts C (c, c - 1) and A0 of the fixed variables it is
 
         minimise    x'Qx/2 - p'x + |b|^2/2
-        subject to  E'x + sqrt(kappa/(t m)) b = e,   0 <= x <= s/t
+        subject to  E'x + sqrt(kappa m/t) b = e,   0 <= x <= s/t
 
     where Q = t/(gamma m) K_kl a_k . a_l, p_k = 1 - (K A0)_k . a_k/(gamma m), E_k = C'a_k and
-    e = -C'A0'1/t. The scale t makes the entries of Q about 1 at most. The multipliers of the
-    equalities are the intercept, in units of m. Returns alpha (n, c), w0 (c,), the number of steps,
-    and whether the fixed variables leave a feasible point.
+    e = -C'A0'1/t. The multipliers of the equalities are the intercept, in units of m. Returns
+    alpha (n, c), w0 (c,), the number of steps, and whether there is a feasible point.
     """
     rows, rivals = np.nonzero(working)
     directions = problem.loss.directions[problem.labels[rows], rivals]  # (N, c)
