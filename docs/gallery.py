@@ -24,7 +24,7 @@ def draw(target: Path = TARGET) -> None:
     model = BMSVMClassifier(lengthscale="cv", lengthscale_options=options, random_state=0)
     model.fit(X, y)
     chances = model.predict_proba(X_new)
-    machine = MSVMClassifier(lengthscale=model.lengthscale_, gamma="cv", random_state=0).fit(X, y)
+    machine = MSVMClassifier(lengthscale=model.lengthscale_, gamma="cv").fit(X, y)
     figure, axes = plt.subplots(3, 3, figsize=(15, 12.5), layout="constrained")
     for ax, plot, title in zip(
         axes.flat,

@@ -27,6 +27,7 @@ from setting import size
 from sklearn.metrics import log_loss
 
 from bmsvm import BMSVMClassifier, MSVMClassifier, datasets, plots
+from bmsvm.machines import Grid
 
 # %% [markdown]
 # ## Data, and three models
@@ -147,7 +148,7 @@ print(f"90% of the posterior of theta: {low:.1f} to {high:.1f}")
 # have had to choose.
 
 # %%
-machine = MSVMClassifier(lengthscale=best, gamma="cv", folds=size(5, 2), random_state=0).fit(X, y)
+machine = MSVMClassifier(lengthscale=best, gamma="cv", grid=Grid(folds=size(5, 2))).fit(X, y)
 plots.regularization(models["marginal-likelihood"], gamma=machine.gamma_)
 plt.show()
 

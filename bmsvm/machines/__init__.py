@@ -1,15 +1,15 @@
-"""Support vector machines: the posterior's mode, and what the paper compares it with."""
+"""Support vector machines: the MSVM, the AltMSVM and one-versus-rest."""
 
-from bmsvm.machines.alternative import AltMSVM
 from bmsvm.machines.dual import MachineProblem
 from bmsvm.machines.losses import Loss, lee, weston_watkins
-from bmsvm.machines.msvm import MSVMClassifier
+from bmsvm.machines.msvm import AltMSVM, MSVMClassifier
 from bmsvm.machines.one_vs_rest import OneVsRestSVC
 from bmsvm.machines.solver import Solution, solve
-from bmsvm.machines.tuning import Tuning, held_out_scores
+from bmsvm.machines.tuning import Grid, Tuning, held_out_scores
 
 __all__ = [
     "AltMSVM",
+    "Grid",
     "Loss",
     "MSVMClassifier",
     "MachineProblem",

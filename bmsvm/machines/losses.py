@@ -1,8 +1,7 @@
-"""Two multicategory machines, told apart by which differences of scores they look at.
+"""Losses of the multicategory machines.
 
-A machine charges row i, of class y, ``sum over j != y of (a_yj . f + m)_+`` at its scores f, which
-sum to zero. The directions a_yj are projected onto the zero-sum vectors, where the scores live, so
-that sums over pairs (i, j) never leave them.
+A row of class y with scores f, which sum to zero, has the loss ``sum_{j != y} (a_yj . f + m)_+``.
+The directions a_yj are projected onto the zero-sum vectors, so that sums of them also sum to zero.
 """
 
 from __future__ import annotations
@@ -11,18 +10,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bmsvm.models.likelihoods import margin_offset
-
 __all__ = ["Loss", "lee", "weston_watkins"]
 
 
 class Loss(NamedTuple):
-    """Loss of a machine.
+    """Loss of a machine with c classes.
 
     directions
-        a_yj, shape (c, c, c): class of the row, rival, score. Zero where j = y.
+        a_yj, shape (c, c, c): class y of the row, rival j, score. Zero where j = y.
     offset
-        m, what a direction falls short of where a row begins to cost something.
+        m, positive. The loss of a pair (y, j) is positive where ``a_yj . f > -m``.
     """
 
     directions: np.ndarray
@@ -33,19 +30,27 @@ class Loss(NamedTuple):
         """Number of classes c."""
         return len(self.directions)
 
+    def margins(self, scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        """``a_yj . f + m`` for scores (n, c) and class indices (n,), shape (n, c); m at j = y."""
+        return np.einsum("ijk,ik->ij", self.directions[labels], scores) + self.offset
+
+    def values(self, scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        """Loss of each row for scores (n, c) and class indices (n,), shape (n,)."""
+        return np.maximum(self.margins(scores, labels), 0).sum(1) - self.offset
+
 
 def lee(n_classes: int) -> Loss:
     """``sum_{j != y} (f_j + d)_+``, d = 1/(c - 1): Lee, Lin and Wahba, eqs. (2) and (7)."""
     directions = np.tile(np.eye(n_classes) - 1.0 / n_classes, (n_classes, 1, 1))
     directions[np.arange(n_classes), np.arange(n_classes)] = 0.0
-    return Loss(directions, margin_offset(n_classes))
+    return Loss(directions, 1.0 / (n_classes - 1))
 
 
 def weston_watkins(n_classes: int) -> Loss:
-    """``sum_{j != y} (f_j - f_y + 1 + d)_+``: Weston and Watkins, and Guermeur.
+    """``sum_{j != y} (f_j - f_y + 1 + d)_+``, d = 1/(c - 1): Weston and Watkins, and Guermeur.
 
-    A perfect row has 1 at its own class and -d elsewhere, as above: the margin 1 + d is 2 for two
-    classes, as Weston and Watkins have it. Another margin is another gamma.
+    The margin 1 + d is the difference of the ideal scores of :func:`lee`, 1 and -d. It is 2 for
+    two classes. A different margin is equivalent to a different gamma.
     """
     unit = np.eye(n_classes)
-    return Loss(unit[None, :, :] - unit[:, None, :], 1.0 + margin_offset(n_classes))
+    return Loss(unit[None, :, :] - unit[:, None, :], 1.0 + 1.0 / (n_classes - 1))

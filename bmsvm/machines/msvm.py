@@ -1,22 +1,43 @@
-"""The multicategory support vector machine of Lee, Lin and Wahba."""
+"""The multicategory machines of Lee, Lin and Wahba, and of Weston and Watkins."""
 
 from __future__ import annotations
 
-from bmsvm.machines.base import CertifiedMachine
-from bmsvm.machines.losses import Loss, lee
+import numpy as np
 
-__all__ = ["MSVMClassifier"]
+from bmsvm.machines.base import KernelMachine
+from bmsvm.machines.dual import MachineProblem
+from bmsvm.machines.losses import Loss, lee, weston_watkins
+from bmsvm.machines.solver import Solution, solve
+
+__all__ = ["AltMSVM", "MSVMClassifier"]
 
 
-class MSVMClassifier(CertifiedMachine):
+class _MulticategoryMachine(KernelMachine):
+    """Base of the machines that :func:`bmsvm.machines.solve` fits."""
+
+    def _loss(self) -> Loss:
+        raise NotImplementedError
+
+    def fit_gram(self, gram, labels, weights, gamma, start=None, tol=None) -> Solution:
+        """Fit the machine of ``classes_`` to a Gram matrix, without checks."""
+        kappa = float(self.intercept_precision)
+        problem = MachineProblem(gram, labels, self._loss(), gamma, kappa, weights)
+        return solve(problem, tol=self.tol if tol is None else tol, start=start)
+
+    def losses(self, scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        """Loss of each row for scores (n, c) and class indices (n,), shape (n,)."""
+        return self._loss().values(scores, labels)
+
+
+class MSVMClassifier(_MulticategoryMachine):
     """Multicategory support vector machine of Lee, Lin and Wahba (2004), eqs. (1)-(3).
 
     Class functions f that sum to zero, ``f = w0 + k(x)'W``, minimise ::
 
         sum_i s_i sum_{j != y_i} (f_j(x_i) + d)_+ + gamma/2 tr(W'KW) + kappa/2 |w0|^2
 
-    with d = 1/(c - 1). It is exact: ``duality_gap_`` bounds what could be gained. With kappa > 0 it
-    is the mode of the hierarchical prior; see ``docs/msvm.md``.
+    with d = 1/(c - 1). ``duality_gap_`` is an upper bound of the distance from the minimum. With
+    kappa > 0 the solution is the mode of the hierarchical prior; see ``docs/msvm.md``.
 
     Parameters
     ----------
@@ -24,51 +45,46 @@ class MSVMClassifier(CertifiedMachine):
         ``"gaussian"``, ``"matern32"``, ``"matern52"``, ``"linear"``, ``"precomputed"``, or a
         callable ``kernel(X1, X2) -> (n1, n2)`` such as a tinygp kernel.
     lengthscale
-        theta of the kernel, in units of the standardised features: a number; one for each feature;
-        ``"scale"``, the root of the features' total variance; or ``"cv"``, by the errors on rows
-        held out. Kernels that have none do without.
+        theta of the kernel, in units of the standardised features: a number; one per feature;
+        ``"scale"``, the square root of the total variance of the features; or ``"cv"``, chosen by
+        cross-validation. Ignored for kernels without a lengthscale.
     gamma
         Regularisation: a number from 1e-6 to 1e6, or ``"cv"``.
     intercept_precision
-        kappa. 0, as in (2), leaves the intercept free. ``eta / sigma2`` is the paper's prior.
+        kappa. 0, as in (2), for an intercept without a penalty. ``eta / sigma2`` is the paper's
+        prior.
     standardize
-        Whether features are brought to mean 0 and variance 1 first; constant ones to 0.
+        Whether to scale features to mean 0 and variance 1. Constant features become 0.
     class_weight
-        Weights of the classes, as a dict; ``"balanced"``; or None. They multiply the weights of
-        the rows.
-    gamma_grid, lengthscale_grid
-        Values to try where gamma or the lengthscale is set from the data. Default: nine gammas from
-        0.001 to 10, seven lengthscales from 1/8 of the median distance to 8 times it.
-    folds
-        Number of folds of the cross-validation; a scikit-learn splitter, such as
-        ``LeaveOneOut()``; or pairs (train, test) of row numbers.
+        Weights of the classes as a dict, ``"balanced"`` or None. They multiply ``sample_weight``.
+    grid
+        :class:`bmsvm.machines.Grid` of the values and folds of the cross-validation, or None for
+        its defaults.
     tol
         Duality gap to reach.
-    random_state
-        Seed of the folds, or a ``numpy.random.RandomState``.
 
     Attributes
     ----------
     classes_ : ndarray of shape (c,)
         The classes, sorted.
     coefficients_ : ndarray of shape (s, c)
-        W, of the support rows only: all others are zero.
+        Rows of W that are not zero.
     intercept_ : ndarray of shape (c,)
         w0.
     support_ : ndarray of shape (s,)
-        Numbers of the support rows in X.
+        Row numbers of the support vectors in X.
     support_vectors_ : ndarray of shape (s, p)
-        Support rows, standardised; None with a precomputed kernel.
+        Support vectors, standardised; None with a precomputed kernel.
     objective_ : float
-        What was minimised.
+        Value of the objective.
     duality_gap_ : float
-        ``objective_`` less the value of the dual, which no functions can go below.
+        ``objective_`` minus the value of the dual problem.
     gamma_, lengthscale_ : float
-        Values in use; the lengthscale may be one per feature.
+        Values used; an array (p,) for one lengthscale per feature.
     tuning_ : bmsvm.machines.Tuning or None
-        What was tried where they were set from the data.
+        Result of the cross-validation.
     n_iter_ : int
-        Interior-point steps.
+        Number of interior-point steps.
     n_features_in_, feature_names_in_
         As in scikit-learn.
 
@@ -84,5 +100,28 @@ class MSVMClassifier(CertifiedMachine):
     (2, 3)
     """
 
-    def _loss(self, n_classes: int) -> Loss:
-        return lee(n_classes)
+    def _loss(self) -> Loss:
+        return lee(len(self.classes_))
+
+
+class AltMSVM(_MulticategoryMachine):
+    """Multicategory support vector machine of Weston and Watkins (1999) and Guermeur (2002).
+
+    Class functions that sum to zero minimise ::
+
+        sum_i s_i sum_{j != y_i} (f_j(x_i) - f_{y_i}(x_i) + 1 + d)_+ + gamma/2 tr(W'KW)
+
+    plus ``kappa/2 |w0|^2``, with d = 1/(c - 1). It is not Fisher consistent for three or more
+    classes. Parameters and attributes are those of :class:`bmsvm.MSVMClassifier`.
+
+    Examples
+    --------
+    >>> from bmsvm import AltMSVM
+    >>> from bmsvm.datasets import load_wine
+    >>> X, y = load_wine(return_X_y=True)
+    >>> bool(AltMSVM(lengthscale=3.5, gamma=0.1).fit(X, y).duality_gap_ <= 1e-6)
+    True
+    """
+
+    def _loss(self) -> Loss:
+        return weston_watkins(len(self.classes_))

@@ -1,4 +1,4 @@
-"""One binary support vector machine for each class against the rest."""
+"""One-versus-rest binary support vector machines."""
 
 from __future__ import annotations
 
@@ -12,31 +12,30 @@ from bmsvm.machines.base import KernelMachine
 from bmsvm.machines.dual import MachineProblem
 from bmsvm.machines.losses import lee
 from bmsvm.machines.solver import Solution, certified, solve
-from bmsvm.machines.tuning import Fit, GramMachine
 
 __all__ = ["OneVsRestSVC"]
 
 MOST_STEPS = 10_000_000
-"""Steps of ``SVC``, LIBSVM's own bound, which scikit-learn lifts: where rounding errors exceed
-``tol`` it would go on for ever."""
+"""Largest number of steps of ``SVC``, whose own default has no limit: where rounding errors exceed
+``tol`` it would not end."""
 
 
 class OneVsRestSVC(KernelMachine):
-    """One-versus-rest binary support vector machines, scikit-learn's ``SVC`` each.
+    """One-versus-rest binary support vector machines, each fitted by scikit-learn's ``SVC``.
 
     Machine j, with labels t_i = 1 in class j and -1 elsewhere, minimises ::
 
         sum_i s_i (1 - t_i f_j(x_i))_+ + gamma/2 |h_j|^2 + kappa/2 w0_j^2
 
-    which is ``SVC`` with C = 1/gamma where kappa = 0; two classes need one machine. ``predict`` is
-    the class of the largest f_j; these do not sum to zero.
+    which is ``SVC`` with C = 1/gamma where kappa = 0. Two classes need one machine. ``predict``
+    returns the class of the largest f_j. The functions do not sum to zero.
 
-    Parameters and attributes are those of :class:`bmsvm.MSVMClassifier`, with this difference:
-    ``tol`` is ``SVC``'s, on the violation of the optimality conditions. ``objective_`` is the sum
-    over the machines and ``duality_gap_`` their largest gap, which is reported and not promised.
-    ``SVC`` knows no prior of the intercept: with ``intercept_precision`` the solver of
-    :class:`bmsvm.MSVMClassifier` takes its place, and ``tol`` is the duality gap. It does so too
-    where ``SVC`` has not come to an end after ten million steps.
+    Parameters and attributes are those of :class:`bmsvm.MSVMClassifier`, with these differences.
+    ``tol`` is the tolerance of ``SVC``, on the violation of the optimality conditions.
+    ``objective_`` is the sum over the machines. ``duality_gap_`` is their largest gap, which is
+    reported but not guaranteed. ``SVC`` has no penalty of the intercept: with
+    ``intercept_precision`` > 0 the solver of :class:`bmsvm.MSVMClassifier` is used, and ``tol`` is
+    the duality gap. The same holds where ``SVC`` has not converged after ten million steps.
 
     Examples
     --------
@@ -47,70 +46,54 @@ class OneVsRestSVC(KernelMachine):
     (2, 3)
     """
 
-    def _machine(self, n_classes: int, tol: float | None = None) -> GramMachine:
-        return _OneVsRest(
-            n_classes, float(self.intercept_precision), self.tol if tol is None else tol
-        )
-
-    def _warn_unless_exact(self) -> None:
-        """Warn of the gap where it was promised; ``SVC``'s is left to its reader."""
-        if self.intercept_precision > 0:
-            super()._warn_unless_exact()
-
-
-class _OneVsRest:
-    """Binary machines fitted to Gram matrices."""
-
-    def __init__(self, n_classes: int, intercept_precision: float, tol: float) -> None:
-        self.n_classes, self.intercept_precision, self.tol = n_classes, intercept_precision, tol
-
-    def fit(self, gram, labels, weights, gamma, start=None) -> Fit:
-        positive = (1,) if self.n_classes == 2 else range(self.n_classes)
+    def fit_gram(self, gram, labels, weights, gamma, start=None, tol=None) -> Solution:
+        """Fit one machine per class; with two classes the first is minus the second."""
+        n_classes, tol = len(self.classes_), self.tol if tol is None else tol
         found = []
-        for j in positive:
+        for j in (1,) if n_classes == 2 else range(n_classes):
             first = None if start is None else np.column_stack([-start[:, j], start[:, j]])
-            found.append(self._binary(gram, (labels == j).astype(int), weights, gamma, first))
-        coefficients, intercept, scores = (
-            np.stack([getattr(each, name)[..., 1] for each in found], axis=-1)
-            for name in ("coefficients", "intercept", "scores")
-        )
-        if self.n_classes == 2:
-            both = np.array([-1.0, 1.0])
-            coefficients, intercept, scores = (
-                part * both for part in (coefficients, intercept, scores)
-            )
-        return Fit(
-            coefficients,
-            intercept,
-            scores,
+            own = (labels == j).astype(int)
+            found.append(self._fit_binary(gram, own, weights, gamma, first, tol))
+        signs = np.array([-1.0, 1.0]) if n_classes == 2 else np.ones(n_classes)
+        return Solution(
+            np.stack([each.dual.sum(1) for each in found], axis=-1) * np.abs(signs),
+            np.stack([each.coefficients[:, 1] for each in found], axis=-1) * signs,
+            np.stack([each.intercept[1] for each in found], axis=-1) * signs,
+            np.stack([each.scores[:, 1] for each in found], axis=-1) * signs,
             sum(each.objective for each in found),
             max(each.gap for each in found),
+            max(each.rounds for each in found),
             max(each.steps for each in found),
         )
 
-    def _binary(self, gram, labels, weights, gamma, start) -> Solution:
-        # The MSVM of two classes has both f and -f in its penalty, and so half the gamma.
-        problem = MachineProblem(
-            gram, labels, lee(2), gamma / 2, self.intercept_precision / 2, weights
-        )
-        if not problem.free_intercept:
-            return solve(problem, tol=self.tol, start=start)
-        if len(np.unique(labels)) < 2:  # a fold without the class, or with nothing else
-            sign = np.where(labels[0] == 1, 1.0, -1.0)
-            return certified(problem, np.zeros((len(labels), 2)), sign * np.array([-1.0, 1.0]))
-        machine = SVC(C=1.0 / gamma, kernel="precomputed", tol=self.tol, max_iter=MOST_STEPS)
+    def _fit_binary(self, gram, labels, weights, gamma, start, tol) -> Solution:
+        # The penalty of the MSVM with two classes counts both f and -f, hence half of gamma.
+        kappa = float(self.intercept_precision)
+        problem = MachineProblem(gram, labels, lee(2), gamma / 2, kappa / 2, weights)
+        signs = np.array([-1.0, 1.0])
+        if kappa > 0:
+            return solve(problem, tol=tol, start=start)
+        if len(np.unique(labels)) < 2:  # a fold without the class, or with no other class
+            return certified(problem, np.zeros((len(labels), 2)), signs * (2 * labels[0] - 1.0))
+        machine = SVC(C=1.0 / gamma, kernel="precomputed", tol=tol, max_iter=MOST_STEPS)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
             machine.fit(gram, labels, sample_weight=weights)
-        if machine.fit_status_ != 0:  # it was stopped, or has met what is no number
-            return solve(problem, tol=self.tol, start=start)
+        if machine.fit_status_ != 0:  # stopped, or not finite
+            return solve(problem, tol=tol, start=start)
         dual = np.zeros((len(labels), 2))
         dual[machine.support_, 1 - labels[machine.support_]] = np.abs(machine.dual_coef_[0]) * gamma
         dual = np.minimum(dual, problem.upper)
-        intercept = machine.intercept_[0] * np.array([-1.0, 1.0])
-        return certified(problem, dual, intercept)._replace(steps=int(machine.n_iter_[0]))
+        found = certified(problem, dual, machine.intercept_[0] * signs)
+        return found._replace(steps=int(machine.n_iter_[0]))
 
-    def losses(self, scores, labels) -> np.ndarray:
-        targets = np.where(labels[:, None] == np.arange(self.n_classes), 1.0, -1.0)
+    def losses(self, scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        """Sum of the hinge losses of the machines, shape (n,)."""
+        targets = np.where(labels[:, None] == np.arange(len(self.classes_)), 1.0, -1.0)
         each = np.maximum(1 - targets * scores, 0)
-        return each.sum(1) if self.n_classes > 2 else each[:, 0]
+        return each.sum(1) if len(self.classes_) > 2 else each[:, 0]
+
+    def _warn_if_inexact(self) -> None:
+        """Warn only where the gap is guaranteed: ``tol`` of ``SVC`` is no bound of it."""
+        if self.intercept_precision > 0:
+            super()._warn_if_inexact()
