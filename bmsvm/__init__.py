@@ -1,5 +1,6 @@
 """Bayesian multicategory support vector machines."""
 
+from bmsvm._version import __version__
 from bmsvm.estimators import BMSVMClassifier
 from bmsvm.features import LowRank
 from bmsvm.inference import (
@@ -11,10 +12,8 @@ from bmsvm.inference import (
 )
 from bmsvm.machines import AltMSVM, MSVMClassifier, OneVsRestSVC
 from bmsvm.models import PAPER, UNIT_NOISE, Hyperparameters, Problem, prepare
-from bmsvm.persistence import load
+from bmsvm.persistence import load, save
 from bmsvm.rows import from_batches
-
-__version__ = "0.1.0.dev0"
 
 __all__ = [
     "PAPER",
@@ -27,6 +26,7 @@ __all__ = [
     "MSVMClassifier",
     "OneVsRestSVC",
     "Problem",
+    "__version__",
     "cross_validate",
     "cross_validate_modes",
     "from_batches",
@@ -34,4 +34,5 @@ __all__ = [
     "maximize_evidence",
     "prepare",
     "run_chains",
+    "save",
 ]

@@ -20,7 +20,6 @@ from bmsvm.estimators.convergence import diagnose, warn_unless_converged
 from bmsvm.estimators.inputs import KernelInputs, check_flag
 from bmsvm.estimators.notebook import NotebookRepr
 from bmsvm.estimators.reporting import Reporting
-from bmsvm.estimators.saving import Savable
 from bmsvm.features import LowRank
 from bmsvm.inference import uncertainty
 from bmsvm.inference.calibration import NONE, Calibration, best_calibration, calibrate
@@ -97,9 +96,7 @@ FINE_POINTS = 64
 """Points at which the noise is integrated where entropies are taken, which see its error."""
 
 
-class BMSVMClassifier(
-    Savable, Reporting, NotebookRepr, KernelInputs, ClassifierMixin, BaseEstimator
-):
+class BMSVMClassifier(Reporting, NotebookRepr, KernelInputs, ClassifierMixin, BaseEstimator):
     """Bayesian multicategory support vector machine, for scikit-learn.
 
     ``fit`` draws from the posterior; every prediction is an average over the draws. Probabilities

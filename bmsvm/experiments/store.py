@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any, Protocol
 
-from bmsvm.storage.atomic import replacing
+from bmsvm.checkpoint import replacing
 
 __all__ = ["Named", "read_cell", "write_cell", "write_text"]
 

@@ -210,6 +210,11 @@ class BMSVMGibbs(MCMCKernel):
         self._sample_fn: Callable | None = None  # MCMC asks it whether init has been called
 
     @property
+    def settings(self) -> dict[str, Any]:
+        """Arguments that make the same sampler; ``preset`` is None for one of given blocks."""
+        return {**self._settings, "preset": self._preset}
+
+    @property
     def _samples_kernel(self) -> bool:
         """Whether theta is a parameter, of any kind."""
         named = self._settings["lengthscale"]

@@ -24,13 +24,13 @@ from jax.typing import ArrayLike
 from tqdm.auto import tqdm
 
 from bmsvm._validation import check_choice, check_sweeps
+from bmsvm.checkpoint import PIECE, Checkpoint, digest_of_arrays
 from bmsvm.inference.blocks import Block
 from bmsvm.inference.finite import check_finite
 from bmsvm.inference.gibbs import BMSVMGibbs, BMSVMState, sweep
 from bmsvm.inference.programs import forget_old_programs, give_back_memory
 from bmsvm.inference.sharding import place, to_host
 from bmsvm.models.problem import Problem
-from bmsvm.storage.store import PIECE, ChainStore, digest_of_arrays
 
 __all__ = ["COLLECTED", "Run", "for_pickling", "run_chains", "unpickled", "values_of"]
 
@@ -151,7 +151,7 @@ class Run:
     thinning: int
     interrupted: bool = False
     seconds: float = 0.0
-    store: ChainStore | None = None
+    store: Checkpoint | None = None
     mesh: Mesh | None = None
 
     @property
@@ -187,7 +187,7 @@ class Run:
         with contextlib.nullcontext() if store is None else store.opened():
             state, total = self.state, num_samples
             if store is not None:
-                state, total = store.last(state), self.num_samples + num_samples
+                state, total = _last(store, state), self.num_samples + num_samples
                 if store.progress.draws != self.num_samples:
                     raise ValueError(
                         f"these chains have {self.num_samples} draws, and their store has gone on "
@@ -204,7 +204,7 @@ class Run:
                 mesh=self.mesh,
             )
             if interrupted and store is not None:
-                state, interrupted = store.last(state), store.progress.draws < total
+                state, interrupted = _last(store, state), store.progress.draws < total
         samples = _join([self.samples, *pieces]) if store is None else store.draws()
         seconds = self.seconds + time.perf_counter() - began
         more = replace(self, samples=samples, state=state, interrupted=interrupted, seconds=seconds)
@@ -301,7 +301,7 @@ def run_chains(
         if store is not None:
             kept = _store_of(store, sampler, state, num_warmup, thinning, collect)
             stack.enter_context(kept.opened())
-            state = kept.begin(state)
+            state = kept.begin(_moving(state))._replace(problem=state.problem)
             earlier = kept.progress.seconds
         state, _, interrupted = _draw(
             sampler,
@@ -323,7 +323,7 @@ def run_chains(
                 sampler, state, num_samples, thinning, collect, label, store=kept, mesh=mesh
             )
         if kept is not None and interrupted:
-            state, interrupted = kept.last(state), kept.progress.draws < num_samples
+            state, interrupted = _last(kept, state), kept.progress.draws < num_samples
     if compiles:
         give_back_memory()
     if not pieces and (kept is None or kept.progress.draws == 0):
@@ -343,7 +343,7 @@ def _store_of(
     num_warmup: int,
     thinning: int,
     collect: tuple[str, ...],
-) -> ChainStore:
+) -> Checkpoint:
     """Return the store of a run, which knows by what its draws are determined."""
     problem = start.problem
     fingerprint = {
@@ -355,9 +355,19 @@ def _store_of(
         "likelihood": problem.likelihood,
         "blocks": [block.name for block in sampler.blocks],
         "data": digest_of_arrays(problem),
-        "start": digest_of_arrays(start._replace(problem=None)),  # type: ignore[arg-type]
+        "start": digest_of_arrays(_moving(start)),
     }
-    return ChainStore(path, fingerprint, collect)
+    return Checkpoint(path, fingerprint, collect)
+
+
+def _moving(state: BMSVMState) -> BMSVMState:
+    """Return the part of a state that moves: all but the prepared data."""
+    return state._replace(problem=None)  # type: ignore[arg-type]
+
+
+def _last(store: Checkpoint, state: BMSVMState) -> BMSVMState:
+    """Read where the chains of a store stand; ``state`` is one of them."""
+    return store.last(_moving(state))._replace(problem=state.problem)
 
 
 def _begin(state: BMSVMState, num_warmup: int) -> BMSVMState:
@@ -387,7 +397,7 @@ def _draw(
     label: str | None,
     *,
     keep: bool = True,
-    store: ChainStore | None = None,
+    store: Checkpoint | None = None,
     mesh: Mesh | None = None,
 ) -> tuple[BMSVMState, list[dict[str, np.ndarray]], bool]:
     """Advance piece by piece; on interruption return what is finished.
@@ -417,7 +427,7 @@ def _draw(
                     for name in (collect if keep else ())
                 }
                 if store is not None:
-                    store.commit(ahead, 0 if keep else count, piece)
+                    store.commit(_moving(ahead), 0 if keep else count, piece)
                 # All at once: an interruption must not come between a piece and its state.
                 kept = [*pieces, piece] if store is None else pieces
                 state, pieces, finished = ahead, kept, finished + count

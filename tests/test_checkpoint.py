@@ -1,4 +1,4 @@
-"""Chains on disk: what was complete is never lost, and going on is never having stopped."""
+"""Checkpoints: complete draws are never lost, and a resumed run equals an uninterrupted one."""
 
 import errno
 import os
@@ -20,9 +20,8 @@ from small_models import X as ROWS
 from small_models import fit
 
 from bmsvm import BMSVMGibbs, run_chains
-from bmsvm.persistence import ModelFileError
-from bmsvm.storage import store as module
-from bmsvm.storage.store import ChainStore
+from bmsvm import checkpoint as module
+from bmsvm.checkpoint import RECORD, Checkpoint, ModelFileError
 
 zarr = pytest.importorskip("zarr", reason="stores need zarr, the extra bmsvm[store]")
 
@@ -109,10 +108,10 @@ def test_chains_that_go_on_from_others_are_stored_too(tmp_path):
 )
 def test_a_store_of_another_run_is_refused(settings, message, tmp_path):
     run(tmp_path, num_samples=5)
-    before = (tmp_path / "chains.nc").read_bytes()
+    before = (tmp_path / RECORD).read_bytes()
     with pytest.raises(ValueError, match=message):
         run(tmp_path, **settings)
-    assert (tmp_path / "chains.nc").read_bytes() == before
+    assert (tmp_path / RECORD).read_bytes() == before
 
 
 def test_what_is_no_store_is_refused(tmp_path):
@@ -123,7 +122,7 @@ def test_what_is_no_store_is_refused(tmp_path):
         run(tmp_path / "thesis.tex")
     store = tmp_path / "store"
     run(store, num_samples=5)
-    record = store / "chains.nc"
+    record = store / RECORD
     record.write_bytes(record.read_bytes()[:-9])
     with pytest.raises(ModelFileError, match="cannot load"):
         run(store)
@@ -145,7 +144,7 @@ def test_without_zarr_the_error_says_what_to_install(tmp_path, monkeypatch):
 @pytest.mark.parametrize("piece", [1, 3])
 def test_an_interruption_leaves_a_store_that_goes_on(whole, piece, tmp_path, monkeypatch):
     """Ctrl-C just after a piece is committed, in warm-up and in the draws."""
-    commits, original = iter(range(1, 1000)), ChainStore.commit
+    commits, original = iter(range(1, 1000)), Checkpoint.commit
 
     def interrupted(self, *args):
         original(self, *args)
@@ -153,7 +152,7 @@ def test_an_interruption_leaves_a_store_that_goes_on(whole, piece, tmp_path, mon
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(ChainStore, "commit", interrupted)
+        patch.setattr(Checkpoint, "commit", interrupted)
         if piece == 1:
             with pytest.raises(KeyboardInterrupt):
                 run(tmp_path)
@@ -207,11 +206,11 @@ def test_memory_does_not_grow_with_the_chains(tmp_path):
     assert sizes[1] - sizes[0] < draws / 4
 
 
-@pytest.mark.parametrize("target", ["draws.zarr", "chains.nc"])
+@pytest.mark.parametrize("target", ["draws.zarr", RECORD])
 def test_a_full_disk_keeps_what_was_complete_and_says_so(whole, target, tmp_path, monkeypatch):
     run(tmp_path, num_samples=50)
-    if target == "chains.nc":  # which is smaller than the draws
-        record = (tmp_path / "chains.nc").read_bytes()
+    if target == RECORD:  # which is smaller than the draws
+        record = (tmp_path / RECORD).read_bytes()
 
         def full(*_):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -221,7 +220,7 @@ def test_a_full_disk_keeps_what_was_complete_and_says_so(whole, target, tmp_path
             run(tmp_path)
         monkeypatch.undo()
         assert caught.value.errno == errno.ENOSPC
-        assert (tmp_path / "chains.nc").read_bytes() == record
+        assert (tmp_path / RECORD).read_bytes() == record
     else:
         resource = pytest.importorskip("resource")
         limits = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -268,7 +267,7 @@ def resume_until_done(store, draws, kills, rng):
     """
     script, seen = CHILD.format(tests=str(Path(__file__).parent)), []
     for kill in range(kills + 1):
-        record = store / "chains.nc"
+        record = store / RECORD
         before = record.stat().st_mtime_ns if record.exists() else None
         child = subprocess.Popen([sys.executable, "-c", script, str(store), str(draws)])
         if kill < kills:
