@@ -71,7 +71,7 @@ INPUTS: dict[str, Any] = {
     "input_mean_": np.ndarray | None,
     "input_scale_": np.ndarray | None,
     "kernel_": str,
-    "lengthscale_": float | np.ndarray,
+    "lengthscale_": float | np.ndarray | list,
     "n_features_in_": int,
     "n_iter_": int,
 }
@@ -103,8 +103,8 @@ ESTIMATORS: dict[type, dict[str, Any]] = {
 }
 """Estimators, and the names and types of the attributes that ``fit`` sets."""
 
-OPTIONAL = {"feature_names_in_"}
-"""Attributes that not every fitted model has."""
+OPTIONAL = {"feature_names_in_", "run_.samples.scores"}
+"""Attributes and draws that not every fitted model has."""
 
 STRUCTURES: dict[str, type] = {
     "BMSVMGibbs": BMSVMGibbs,
@@ -149,39 +149,37 @@ TYPES: dict[tuple[type, str], Any] = {
 """Types of fields whose annotation says less than they may hold."""
 
 AXES = {
-    "classes_": ("class",),
-    "coefficients_": ("support", "class"),
-    "feature_names_in_": ("feature",),
-    "input_mean_": ("feature",),
-    "input_scale_": ("feature",),
-    "intercept_": ("class",),
-    "n_features_in_": ("feature",),
-    "run_.samples.intercept": ("chain", "draw", "class"),
-    "run_.samples.noise_variance": ("chain", "draw"),
-    "run_.samples.precision": ("chain", "draw"),
-    "run_.samples.scores": ("chain", "draw", "row", "class"),
-    "run_.samples.weights": ("chain", "draw", "basis", "column"),
-    "run_.state.problem.factor.basis": ("row", "basis"),
-    "run_.state.problem.factor.eigenvalues": ("basis",),
-    "run_.state.problem.labels": ("row",),
-    "run_.state.problem.n_classes": ("class",),
-    "support_vectors_": ("support", "feature"),
+    "classes_": "class",
+    "input_mean_": "feature",
+    "input_scale_": "feature",
+    "n_features_in_": "feature",
+    "run_.samples.intercept": "chain draw class",
+    "run_.samples.noise_variance": "chain draw",
+    "run_.samples.precision": "chain draw",
+    "run_.samples.scores": "chain draw row class",
+    "run_.samples.weights": "chain draw basis column",
+    "run_.state.problem.factor.basis": "row basis",
+    "run_.state.problem.factor.eigenvalues": "basis",
+    "run_.state.problem.labels": "row",
+    "run_.state.problem.n_classes": "class",
+    "intercept_": "class",
+    "coefficients_": "support class",
+    "support_vectors_": "support feature",
 }
-"""Axes of arrays that prediction reads, and numbers that are lengths. One name has one length."""
+"""Axes of arrays that prediction reads, and lengths. Axes of one name must have one length."""
 
-VERSIONS = ("jax", "numpy", "numpyro", "safetensors", "scikit-learn")
-
-SELECTION = "lengthscale_selection"  # of a sampler
-
-KEY_KINDS = ("threefry2x32", "rbg", "unsafe_rbg")
+PACKAGES = ("jax", "numpy", "numpyro", "safetensors", "scikit-learn")
+"""Packages whose versions a file records."""
 
 NUMBERS = frozenset(
-    ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
-    + ("float16", "float32", "float64")
+    {"bool", "float16", "float32", "float64"}
+    | {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
 )
 """Types of tensors and of NumPy numbers."""
 
 DATES = re.compile(r"(datetime|timedelta)64(\[\d*\w+\])?", re.ASCII)
+KEY_KINDS = ("threefry2x32", "rbg", "unsafe_rbg")
+SELECTION = "lengthscale_selection"
 
 
 # Models --------------------------------------------------------------------------------------
@@ -210,8 +208,8 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
     """
     attributes = ESTIMATORS.get(type(model))
     if attributes is None:
-        names = ", ".join(estimator.__name__ for estimator in ESTIMATORS)
-        raise ValueError(f"model must be one of {names}; got {model!r}")
+        known = ", ".join(estimator.__name__ for estimator in ESTIMATORS)
+        raise ValueError(f"model must be one of {known}; got {model!r}")
     check_is_fitted(model, sorted(attributes.keys() - OPTIONAL))
     names = [name for name in attributes if hasattr(model, name)]
     arrays: dict[str, np.ndarray] = {}
@@ -221,7 +219,7 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
         "versions": {
             "bmsvm": __version__,
             "python": platform.python_version(),
-            **{package: version(package) for package in VERSIONS},
+            **{package: version(package) for package in PACKAGES},
         },
         "class": type(model).__name__,
         "parameters": {
@@ -282,11 +280,11 @@ def _parsed(metadata: Mapping[str, str]) -> dict[str, Any]:
     document = json.loads(metadata.get("bmsvm", "null"))
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise ModelFileError("it is a safetensors file, but not a bmsvm model")
-    found = document["format_version"]
+    found = document.get("format_version")
     if found != FORMAT_VERSION:
         raise ModelFileError(
-            f"it has format version {found!r:.20}, written by bmsvm "
-            f"{document['versions']['bmsvm']!s:.20}; bmsvm {__version__} reads version "
+            f"it has format version {found!r:.20} and was written by bmsvm "
+            f"{document.get('versions', {}).get('bmsvm')!s:.20}; bmsvm {__version__} reads version "
             f"{FORMAT_VERSION}: load it with the bmsvm that wrote it, or fit the model again"
         )
     return document
@@ -327,15 +325,19 @@ def _check_axes(model: Any) -> None:
     for path, axes in AXES.items():
         value = model
         for part in path.split("."):
-            value = value.get(part) if isinstance(value, Mapping) else getattr(value, part, None)
+            if isinstance(value, Mapping):
+                value = value.get(part) if path in OPTIONAL else value[part]
+            else:
+                value = getattr(value, part, None)
         shape = (value,) if isinstance(value, int) else getattr(value, "shape", None)
         if shape is None:
             continue
-        if len(shape) != len(axes) or any(
-            lengths.setdefault(axis, length) != length
-            for axis, length in zip(axes, shape, strict=True)
+        names = axes.split()
+        fits = len(shape) == len(names)
+        if not fits or any(
+            lengths.setdefault(*pair) != pair[1] for pair in zip(names, shape, strict=True)
         ):
-            raise ModelFileError(f"{path} has shape {shape}, which does not fit its other arrays")
+            raise ModelFileError(f"its {path} has shape {shape}, which does not fit other arrays")
 
 
 def _check_names(
@@ -446,7 +448,7 @@ def _encode_numpy(value: np.ndarray, name: str, arrays: dict[str, np.ndarray]) -
         return {"objects": [_encode(part, name, arrays) for part in value]}
     if value.dtype.kind == "U":  # code points along a last axis
         native = np.ascontiguousarray(value, value.dtype.newbyteorder("="))
-        codes = native.view(np.uint32).reshape(*value.shape, -1)
+        codes = native.view(np.uint32).reshape(*value.shape, value.dtype.itemsize // 4)
         return {"text": _stored(codes, name, arrays)}
     if value.dtype.kind in "mM":
         return {"array": _stored(value.view(np.int64), name, arrays), "dtype": value.dtype.name}
@@ -540,7 +542,7 @@ def _types_of(structure: type) -> dict[str, Any]:
 
 
 def _fields(value: Any, name: str) -> dict[str, Any]:
-    """Saved fields of a structure."""
+    """Return the saved fields of a structure."""
     if isinstance(value, BMSVMGibbs):
         if value.settings["preset"] is None:
             raise _cannot_save(name, "a sampler of blocks that are not those of a preset")
