@@ -130,7 +130,7 @@ def _from_numpy(name: str, array: np.ndarray, like: Any) -> Any:
     """Return an array as a leaf of the same type as ``like``."""
     expected = _to_numpy(like)
     if (array.shape, array.dtype) != (expected.shape, expected.dtype):
-        raise ModelFileError(f"its chains do not fit the data: {name[1:]}")
+        raise ModelFileError(f"the stored state does not fit the data: {name[1:]}")
     if isinstance(like, jax.Array) and like.aval.weak_type and like.ndim == 0:
         return jnp.asarray(array.item())  # a Python number to JAX, whose programs depend on that
     with jax.enable_x64(True):
@@ -337,16 +337,11 @@ class Checkpoint:
             array.resize((chains, end, *rest))
             array[:, start:end] = values
             folder = self.path / DRAWS / name
-            changed = [folder / "c/0" / str(i) for i in range(start // PIECE, -(-end // PIECE))]
-            inside = [entry for chunk in changed for entry in chunk.rglob("*")]
-            for entry in (
-                *inside,
-                *filter(Path.exists, changed),
-                folder / "zarr.json",
-                folder / "c/0",
-                folder,
-            ):
-                _sync(entry)
+            chunks = [folder / "c/0" / str(i) for i in range(start // PIECE, -(-end // PIECE))]
+            below = [entry for chunk in chunks for entry in chunk.rglob("*")]
+            for entry in (*below, *chunks, folder / "c/0", folder / "zarr.json", folder):
+                if entry.exists():  # Zarr does not write chunks of zeros
+                    _sync(entry)
 
 
 def _read_record(path: str) -> tuple[dict[str, Any], dict[str, np.ndarray]]:

@@ -17,9 +17,6 @@ from small_models import NEW, fit
 from bmsvm import load
 from bmsvm.persistence import FORMAT_VERSION, ModelFileError
 
-MUTATIONS = int(os.environ.get("BMSVM_MUTATIONS", "300"))
-"""Damaged files to try; BMSVM_MUTATIONS=10000 for a thorough run."""
-
 
 @pytest.fixture(scope="module")
 def fitted():
@@ -40,10 +37,6 @@ def load_bytes(data, tmp_path):
     path = tmp_path / "model.bmsvm"
     path.write_bytes(data)
     return load(path)
-
-
-def header_size(data):
-    return 8 + int.from_bytes(data[:8], "little")
 
 
 # Other files ---------------------------------------------------------------------------------
