@@ -135,11 +135,9 @@ def _from_numpy(name: str, array: np.ndarray, like: Any) -> Any:
         return jnp.asarray(array.item())  # a Python number to JAX, whose programs depend on that
     with jax.enable_x64(True):
         leaf = jnp.asarray(array)
-        return (
-            jax.random.wrap_key_data(leaf, impl=jax.random.key_impl(like))
-            if _is_key(like)
-            else leaf
-        )
+        if _is_key(like):
+            leaf = jax.random.wrap_key_data(leaf, impl=jax.random.key_impl(like))
+        return leaf
 
 
 def digest_of_arrays(tree: Any) -> str:
@@ -339,9 +337,11 @@ class Checkpoint:
             folder = self.path / DRAWS / name
             chunks = [folder / "c/0" / str(i) for i in range(start // PIECE, -(-end // PIECE))]
             below = [entry for chunk in chunks for entry in chunk.rglob("*")]
-            for entry in (*below, *chunks, folder / "c/0", folder / "zarr.json", folder):
+            above = (folder / "c/0", folder / "c", folder / "zarr.json", folder)
+            for entry in (*below, *chunks, *above):
                 if entry.exists():  # Zarr does not write chunks of zeros
                     _sync(entry)
+        _sync(self.path / DRAWS)
 
 
 def _read_record(path: str) -> tuple[dict[str, Any], dict[str, np.ndarray]]:

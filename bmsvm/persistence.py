@@ -16,7 +16,7 @@ import re
 import stat
 import types
 import typing
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from importlib.metadata import version
 from typing import Any
 
@@ -308,10 +308,8 @@ def _model(document: dict[str, Any], arrays: dict[str, np.ndarray]) -> Any:
     parameters, fitted = decode(
         [{"dict": list(document[part].items())} for part in ("parameters", "fitted")], arrays
     )
-    _check_names("parameters", parameters, estimator().get_params(deep=False))
-    _check_names("attributes", fitted, ESTIMATORS[estimator], OPTIONAL)
-    for name, value in fitted.items():
-        _check_type(name, value, ESTIMATORS[estimator][name])
+    _check_fields("parameters", parameters, dict.fromkeys(estimator().get_params(deep=False), Any))
+    _check_fields("attributes", fitted, ESTIMATORS[estimator])
     model = estimator(**parameters)
     for name, value in fitted.items():
         setattr(model, name, value)
@@ -340,17 +338,15 @@ def _check_axes(model: Any) -> None:
             raise ModelFileError(f"its {path} has shape {shape}, which does not fit other arrays")
 
 
-def _check_names(
-    what: str, found: Collection[str], expected: Collection[str], optional: Collection[str] = ()
-) -> None:
-    wrong = (set(found) ^ set(expected)) - (set(optional) - set(found))
+def _check_fields(what: str, found: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
+    """Require fields of the expected names and types; those in ``OPTIONAL`` may be missing."""
+    wrong = (found.keys() - expected.keys()) | (expected.keys() - found.keys() - OPTIONAL)
     if wrong:
         raise ModelFileError(f"its {what} and those of this bmsvm differ in {min(wrong)!r:.60}")
-
-
-def _check_type(name: str, value: Any, expected: Any) -> None:
-    if not _is_instance(value, expected):
-        raise ModelFileError(f"its {name} is a {type(value).__name__}, and should be {expected}")
+    for name, value in found.items():
+        if not _is_instance(value, expected[name]):
+            kind = type(value).__name__
+            raise ModelFileError(f"{name} of its {what} is a {kind}, not a {expected[name]}")
 
 
 def _is_instance(value: Any, expected: Any) -> bool:
@@ -553,14 +549,10 @@ def _fields(value: Any, name: str) -> dict[str, Any]:
 def _structure(structure: type, fields: dict[str, Any]) -> Any:
     """Make a structure of its saved fields, whose names and types must be right."""
     if structure is BMSVMGibbs:
-        _check_names("settings", fields, {*BMSVMGibbs().settings, SELECTION})
-        selection = fields.pop(SELECTION)
-        _check_type(SELECTION, selection, Selection | None)
-        sampler = BMSVMGibbs(**fields)
-        sampler.lengthscale_selection = selection
+        settings = dict.fromkeys(BMSVMGibbs().settings, Any)
+        _check_fields("sampler", fields, {**settings, SELECTION: Selection | None})
+        sampler = BMSVMGibbs(**{name: fields[name] for name in settings})
+        sampler.lengthscale_selection = fields[SELECTION]
         return sampler
-    expected = _types_of(structure)
-    _check_names(f"fields of {structure.__name__}", fields, expected)
-    for name, value in fields.items():
-        _check_type(f"{structure.__name__}.{name}", value, expected[name])
+    _check_fields(structure.__name__, fields, _types_of(structure))
     return structure(**fields)
