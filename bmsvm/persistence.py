@@ -500,9 +500,9 @@ def _decode(value: Any, arrays: dict[str, np.ndarray]) -> Any:
 
 def _taken(name: str, arrays: dict[str, np.ndarray]) -> np.ndarray:
     """Return an array, once: or a short file could ask for any number of copies."""
-    array = arrays.pop(name)
-    if array.dtype.name not in NUMBERS:
-        raise ModelFileError(f"its tensor {name!r:.60} is of type {array.dtype}")
+    array = arrays.pop(name, None)
+    if array is None or array.dtype.name not in NUMBERS:
+        raise ModelFileError(f"its tensor {name!r:.60} is missing, used twice or not of numbers")
     return array
 
 

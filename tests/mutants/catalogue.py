@@ -336,13 +336,6 @@ MUTANTS = (
         "test_persistence_mutation.py flipped_bit",
     ),
     Mutant(
-        "model file: an array may be used twice",
-        PERSISTENCE,
-        "array = arrays.pop(name)",
-        "array = arrays[name]",
-        "test_persistence_values.py many_copies",
-    ),
-    Mutant(
         "checkpoint: the record counts the draws before they are written",
         CHECKPOINT,
         "            if piece:\n                self._append(piece, before.draws)\n"
