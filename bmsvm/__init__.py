@@ -5,6 +5,7 @@ from bmsvm._version import __version__
 from bmsvm.classifier import BMSVMClassifier
 from bmsvm.inference import HMC, BMSVMGibbs, CollapsedHMC, Gibbs, Paper, run_chains
 from bmsvm.kernels import Fourier, Nystrom
+from bmsvm.machines import AltMSVM, MSVMClassifier, OneVsRestSVC
 from bmsvm.models import PAPER, Hyperparameters, Problem, Sampled, prepare
 from bmsvm.posterior import Posterior
 from bmsvm.rows import from_batches
@@ -13,6 +14,7 @@ from bmsvm.selection import Evidence, GridCV, ModeCV
 __all__ = [
     "HMC",
     "PAPER",
+    "AltMSVM",
     "BMSVMClassifier",
     "BMSVMGibbs",
     "CollapsedHMC",
@@ -21,8 +23,10 @@ __all__ = [
     "Gibbs",
     "GridCV",
     "Hyperparameters",
+    "MSVMClassifier",
     "ModeCV",
     "Nystrom",
+    "OneVsRestSVC",
     "Paper",
     "Posterior",
     "Predictive",

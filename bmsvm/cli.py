@@ -16,6 +16,7 @@ import numpy as np
 
 from bmsvm._tables import Table, TableError, numbers, place_of, read_table, texts
 from bmsvm._version import __version__
+from bmsvm.checkpoint import replacing
 from bmsvm.estimators import BMSVMClassifier
 from bmsvm.estimators.classifier import FEATURES, INFERENCES
 from bmsvm.estimators.summary import summarise_model
@@ -24,8 +25,7 @@ from bmsvm.inference.uncertainty import Uncertainty
 from bmsvm.kernels import NAMED
 from bmsvm.models.couplings import COUPLINGS
 from bmsvm.models.likelihoods import LIKELIHOODS
-from bmsvm.persistence import load
-from bmsvm.storage.atomic import replacing
+from bmsvm.persistence import load, save
 
 __all__ = ["main"]
 
@@ -108,7 +108,7 @@ def _fit(options: argparse.Namespace) -> int:
     model.fit(rows, labels, checkpoint=options.checkpoint)
     model.feature_names_in_ = np.array(features, object)
     model.set_params(progress_bar=False)
-    model.save(options.output)
+    save(model, options.output)
     if not options.quiet:
         print(f"saved {options.output}: {summarise_model(model).verdict}", file=sys.stderr)
     return INTERRUPTED if model.run_.interrupted else 0

@@ -162,15 +162,15 @@ plt.show()
 # %% [markdown]
 # ## Keep and tell
 #
-# A saved model is an open netCDF file that runs nothing on loading; it predicts bit for bit the
-# same, and its chains can go on. The report is one page with all of the above, for somebody without
+# A saved model is one safetensors file that runs no code on loading; it predicts bit for bit the
+# same, and its chains can be resumed. The report is one page with all of the above, for somebody without
 # Python: open `output/report.html` in a browser.
 
 # %%
 output = Path("output")
 output.mkdir(exist_ok=True)
-model.save(output / "wine.nc")
-again = bmsvm.load(output / "wine.nc")
+bmsvm.save(model, output / "wine.bmsvm")
+again = bmsvm.load(output / "wine.bmsvm")
 print("the same to the last bit:", np.array_equal(again.predict_proba(X_new), chances))
 _ = model.report(output / "report.html", X_new, y_new)
 

@@ -29,8 +29,8 @@ def data(tmp_path):
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    path = tmp_path_factory.mktemp("model") / "model.nc"
-    fit().save(path)
+    path = tmp_path_factory.mktemp("model") / "model.bmsvm"
+    bmsvm.save(fit(), path)
     return path
 
 
@@ -59,7 +59,7 @@ def fails(capsys, *arguments, code=1):
 
 
 def test_fit_is_what_the_classifier_does(capsys, data, tmp_path):
-    target = tmp_path / "model.nc"
+    target = tmp_path / "model.bmsvm"
     code, out, err = run(
         capsys, "fit", data, "--target", "colour", "--drop", "id", "-o", target, *QUICK
     )
@@ -74,12 +74,12 @@ def test_fit_is_what_the_classifier_does(capsys, data, tmp_path):
 
 def test_fit_keeps_its_chains_and_takes_a_rank(capsys, data, tmp_path):
     pytest.importorskip("zarr")
-    target, store = tmp_path / "model.nc", tmp_path / "chains"
+    target, store = tmp_path / "model.bmsvm", tmp_path / "chains"
     arguments = ["fit", data, "--target", "colour", "--drop", "id", "-o", target, *QUICK, "-q"]
     arguments += ["--features", "nystrom", "--rank", "5", "--checkpoint", store]
     assert run(capsys, *arguments)[0] == 0
     first = bmsvm.load(target)
-    assert (store / "chains.nc").exists()
+    assert (store / "chains.npz").exists()
     assert first.problem_.factor.basis.shape[1] == 5
     assert run(capsys, *arguments)[0] == 0  # all is there already
     np.testing.assert_array_equal(bmsvm.load(target).predict_proba(NEW), first.predict_proba(NEW))
@@ -168,9 +168,9 @@ def test_the_script_is_declared():
 def test_a_bad_table_is_one_line(capsys, tmp_path, text, message):
     path = tmp_path / "bad.csv"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    line = fails(capsys, "fit", path, "--target", "y", "-o", tmp_path / "model.nc", "-q")
+    line = fails(capsys, "fit", path, "--target", "y", "-o", tmp_path / "model.bmsvm", "-q")
     assert message in line
-    assert not (tmp_path / "model.nc").exists()
+    assert not (tmp_path / "model.bmsvm").exists()
 
 
 def test_a_byte_order_mark_and_quotes_are_read(tmp_path):
@@ -184,10 +184,10 @@ def test_a_byte_order_mark_and_quotes_are_read(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["predict", "none.nc", "new.csv"], "none.nc: No such file"),
-        (["summary", "data.csv"], "cannot load 'data.csv': it is not a netCDF file"),
-        (["fit", "none.csv", "--target", "y", "-o", "m.nc"], "none.csv: No such file"),
-        (["fit", "data.csv", "--target", "colour", "-o", "m.nc"], "line 2, column 'id': 'n0'"),
+        (["predict", "none.bmsvm", "new.csv"], "none.bmsvm: No such file"),
+        (["summary", "data.csv"], "cannot load 'data.csv'"),
+        (["fit", "none.csv", "--target", "y", "-o", "m.bmsvm"], "none.csv: No such file"),
+        (["fit", "data.csv", "--target", "colour", "-o", "m.bmsvm"], "line 2, column 'id': 'n0'"),
         (["fit", "data.csv", "--target", "colour", "--drop", "x", "-o", "m"], "no column 'x'"),
         (
             ["fit", "data.csv", "--target", "colour", "--drop", "id", "-o", "m", "--draws", "0"],
@@ -213,15 +213,15 @@ def test_missing_features_are_named(capsys, model, tmp_path):
 def test_features_without_names_are_taken_in_order(capsys, model, new, tmp_path):
     nameless = bmsvm.load(model)
     del nameless.feature_names_in_
-    nameless.save(tmp_path / "nameless.nc")
-    assert "has 3 columns" in fails(capsys, "predict", tmp_path / "nameless.nc", new)
+    bmsvm.save(nameless, tmp_path / "nameless.bmsvm")
+    assert "has 3 columns" in fails(capsys, "predict", tmp_path / "nameless.bmsvm", new)
     NEW.to_csv(tmp_path / "bare.csv", index=False)
     _, expected, _ = run(capsys, "predict", model, new)
-    assert run(capsys, "predict", tmp_path / "nameless.nc", tmp_path / "bare.csv")[1] == expected
+    assert run(capsys, "predict", tmp_path / "nameless.bmsvm", tmp_path / "bare.csv")[1] == expected
 
 
 def test_a_model_that_cannot_be_written_says_so(capsys, data, tmp_path):
-    target = tmp_path / "none" / "model.nc"
+    target = tmp_path / "none" / "model.bmsvm"
     line = fails(
         capsys, "fit", data, "--target", "colour", "--drop", "id", "-o", target, "-q", *QUICK
     )
@@ -247,7 +247,7 @@ def test_an_interruption_before_the_first_draw(capsys, monkeypatch, data, tmp_pa
         raise KeyboardInterrupt
 
     monkeypatch.setattr(runner, "_advance", interrupted)
-    target = tmp_path / "model.nc"
+    target = tmp_path / "model.bmsvm"
     arguments = ["fit", data, "--target", "colour", "--drop", "id", "-o", target, "-q", *QUICK]
     assert "interrupted" in fails(capsys, *arguments, code=130)
     assert not target.exists()
@@ -263,7 +263,7 @@ def test_an_interruption_keeps_the_draws_that_were_made(capsys, monkeypatch, dat
         return original(*arguments, **settings)
 
     monkeypatch.setattr(runner, "_advance", interrupted)
-    target = tmp_path / "model.nc"
+    target = tmp_path / "model.bmsvm"
     arguments = ["fit", data, "--target", "colour", "--drop", "id", "-o", target, "-q", *QUICK]
     code, _, err = run(capsys, *arguments, "--draws", "500")
     assert code == 130

@@ -9,7 +9,7 @@ import numpy as np
 import oracle
 import pytest
 
-from bmsvm import BMSVMClassifier, BMSVMGibbs, LowRank, load, prepare, run_chains
+from bmsvm import BMSVMClassifier, BMSVMGibbs, LowRank, load, prepare, run_chains, save
 from bmsvm.inference.laplace import with_reference
 from bmsvm.inference.quasirandom import noise_nodes
 from bmsvm.inference.sharding import make_mesh, place
@@ -104,8 +104,8 @@ def test_the_classifier_computes_saves_and_goes_on(tmp_path):
     basis = model.problem_.factor.basis
     assert isinstance(basis, ComputedBasis)
     assert basis.dtype == np.float32
-    model.save(tmp_path / "model.nc")
-    again = load(tmp_path / "model.nc")
+    save(model, tmp_path / "model.bmsvm")
+    again = load(tmp_path / "model.bmsvm")
     np.testing.assert_array_equal(again.predict_proba(X[:9]), model.predict_proba(X[:9]))
     assert again.fit_more(3).run_.num_samples == 13
 

@@ -13,7 +13,7 @@ import numpyro.distributions as dist
 import oracle
 import pytest
 
-from bmsvm import BMSVMClassifier, BMSVMGibbs, LowRank, load, prepare, run_chains
+from bmsvm import BMSVMClassifier, BMSVMGibbs, LowRank, load, prepare, run_chains, save
 from bmsvm.features import build_features, landmarks_of, low_rank_factor, pivoted_cholesky
 from bmsvm.inference import gibbs, laplace, select
 from bmsvm.inference.blocks import Phase, collapsed
@@ -398,8 +398,8 @@ def test_classifier_predicts_from_landmarks():
 
 def test_saved_and_continued(tmp_path):
     fit = fitted()
-    fit.save(tmp_path / "model.nc")
-    again = load(tmp_path / "model.nc")
+    save(fit, tmp_path / "model.bmsvm")
+    again = load(tmp_path / "model.bmsvm")
     X, _ = data(20)
     np.testing.assert_array_equal(again.predict_proba(X), fit.predict_proba(X))
     assert again.fit_more(5).run_.num_samples == 45

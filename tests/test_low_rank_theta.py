@@ -11,7 +11,7 @@ import oracle
 import pytest
 
 import bmsvm
-from bmsvm import BMSVMClassifier, LowRank, load, prepare
+from bmsvm import BMSVMClassifier, LowRank, load, prepare, save
 from bmsvm.inference.blocks import (
     Phase,
     collapsed,
@@ -205,8 +205,8 @@ def test_classifier_samples_theta_with_low_rank(tmp_path):
     assert sum(len(stage.draws) for stage in stages) == drawn.size
     for stage in stages:
         assert len({float(value) for value in drawn.reshape(-1)[stage.draws]}) == 1
-    fit.save(tmp_path / "model.nc")
-    again = load(tmp_path / "model.nc")
+    save(fit, tmp_path / "model.bmsvm")
+    again = load(tmp_path / "model.bmsvm")
     np.testing.assert_array_equal(again.predict_proba(new), chances)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

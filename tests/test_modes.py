@@ -16,6 +16,7 @@ from bmsvm import (
     LowRank,
     cross_validate_modes,
     load,
+    save,
 )
 from bmsvm.inference import modes
 from bmsvm.kernels import gram_of
@@ -173,8 +174,8 @@ def test_the_classifier_stays_at_what_was_found(tmp_path):
     assert model.problem_.hyper == found.hyperparameters
     drawn = np.log(model.run_.samples["precision"])
     assert np.abs(drawn.mean() - np.log(found.precision)) < 0.2
-    model.save(tmp_path / "model.nc")
-    for again in (load(tmp_path / "model.nc"), pickle.loads(pickle.dumps(model))):
+    save(model, tmp_path / "model.bmsvm")
+    for again in (load(tmp_path / "model.bmsvm"), pickle.loads(pickle.dumps(model))):
         np.testing.assert_array_equal(again.predict_proba(X), model.predict_proba(X))
         assert again.run_.sampler.lengthscale_selection.precision == found.precision
         assert again.fit_more(2).run_.num_samples == 32

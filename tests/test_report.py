@@ -220,8 +220,8 @@ def test_what_it_does_not_take_it_names(model):
 
 
 def test_the_command(model, tmp_path, capsys):
-    saved, page, held_out = (tmp_path / name for name in ("model.nc", "report.html", "new.csv"))
-    model.save(saved)
+    saved, page, held_out = (tmp_path / name for name in ("model.bmsvm", "report.html", "new.csv"))
+    bmsvm.save(model, saved)
     NEW.assign(colour=TRUTH).iloc[:, ::-1].to_csv(held_out, index=False)
     arguments = ["report", saved, "--held-out", held_out, "--target", "colour", "-o", page]
     assert cli.main(list(map(str, arguments))) == 0
@@ -241,8 +241,8 @@ def test_the_command(model, tmp_path, capsys):
 def test_the_command_reads_labels_as_the_model_has_them(model, tmp_path):
     numbered = renamed(model, np.array([1, 2, 3]))
     del numbered.feature_names_in_  # by their order, then
-    saved, held_out = tmp_path / "model.nc", tmp_path / "new.csv"
-    numbered.save(saved)
+    saved, held_out = tmp_path / "model.bmsvm", tmp_path / "new.csv"
+    bmsvm.save(numbered, saved)
     pd.DataFrame({"a": NEW.iloc[:, 0], "y": [1, 2, 3, 3, 1], "b": NEW.iloc[:, 1]}).to_csv(
         held_out, index=False
     )

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from sklearn.preprocessing import StandardScaler
 
-from bmsvm import BMSVMClassifier, LowRank, from_batches, load, prepare
+from bmsvm import BMSVMClassifier, LowRank, from_batches, load, prepare, save
 from bmsvm import rows as module
 from bmsvm.rows import PiecewiseRows, in_pieces, pieces_of
 
@@ -91,8 +91,8 @@ def test_a_memory_map_gives_the_model_of_the_array(tmp_path, in_memory):
     same_model(model, in_memory)
     new = mapped(tmp_path / "new.npy", NEW)
     np.testing.assert_array_equal(model.predict_proba(new), model.predict_proba(NEW))
-    model.save(tmp_path / "model.nc")
-    again = load(tmp_path / "model.nc")
+    save(model, tmp_path / "model.bmsvm")
+    again = load(tmp_path / "model.bmsvm")
     np.testing.assert_array_equal(again.predict_proba(NEW), model.predict_proba(NEW))
 
 

@@ -16,6 +16,7 @@ from bmsvm import (
     load,
     prepare,
     run_chains,
+    save,
 )
 from bmsvm.estimators.summary import summarise_model
 from bmsvm.inference.posterior import posterior_of
@@ -122,8 +123,8 @@ def test_the_classifier_predicts_from_it(chains, tmp_path):
     assert model.diagnostics_ == {}
     assert model.run_.samples["scores"].shape == (2, 200, 64, 3)
     assert summarise_model(model).verdict.startswith("a variational approximation")
-    model.save(tmp_path / "model.nc")
-    again = load(tmp_path / "model.nc")
+    save(model, tmp_path / "model.bmsvm")
+    again = load(tmp_path / "model.bmsvm")
     np.testing.assert_array_equal(again.predict_proba(NEW), model.predict_proba(NEW))
     with pytest.raises(ValueError, match="fit_more is for"):
         again.fit_more(5)
@@ -134,8 +135,8 @@ def test_the_classifier_takes_low_rank_and_starts_chains_there(tmp_path):
     low = BMSVMClassifier(inference="variational", features="nystrom", rank=9, **settings).fit(X, Y)
     assert "scores" not in low.run_.samples
     assert low.score(X, Y) > 0.6
-    low.save(tmp_path / "model.nc")
-    load(tmp_path / "model.nc")
+    save(low, tmp_path / "model.bmsvm")
+    load(tmp_path / "model.bmsvm")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         chain = BMSVMClassifier(init="variational", num_warmup=10, **settings).fit(X, Y)

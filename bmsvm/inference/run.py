@@ -25,13 +25,12 @@ from jax.typing import ArrayLike
 from bmsvm._arrays import for_pickling, unpickled
 from bmsvm._progress import progress
 from bmsvm._validation import check_choice, check_sweeps
+from bmsvm.checkpoint import CHUNK, Checkpoint, digest_of_arrays
 from bmsvm.inference.algorithm import Algorithm
 from bmsvm.inference.finite import check_finite
 from bmsvm.inference.gibbs import BMSVMGibbs, BMSVMState
 from bmsvm.inference.sharding import place_chains, place_problem, to_host
 from bmsvm.models.problem import Problem
-from bmsvm.storage.store import PIECE as CHUNK
-from bmsvm.storage.store import ChainStore, digest_of_arrays
 
 __all__ = ["CHUNK", "Run", "advance_chains", "run_chains", "start_chains"]
 
@@ -64,15 +63,13 @@ def _advance(
 
     Problem and setup stay out of the loops and of the result, or they would be copied.
     """
-    shared: Any = {"problem": state.problem, "setup": state.setup}
-    without: Any = dict.fromkeys(shared)
 
     def values(moving):
-        found = sites_of(moving._replace(**shared))
+        found = sites_of(_with_shared(moving, state))
         return {name: found[name] for name in program.collect}
 
     def one_sweep(_, moving):
-        return PLAIN.advance(moving._replace(**shared), program.algorithm)._replace(**without)
+        return _moving(PLAIN.advance(_with_shared(moving, state), program.algorithm))
 
     def draw(i, carry):
         moving, kept = carry
@@ -80,7 +77,7 @@ def _advance(
         found = values(moving)
         return moving, {name: kept[name].at[i].set(found[name]) for name in program.collect}
 
-    moving = state._replace(**without)
+    moving = _moving(state)
     shapes = jax.eval_shape(values, moving)
     empty = {name: jnp.zeros((CHUNK, *like.shape), like.dtype) for name, like in shapes.items()}
     return jax.lax.fori_loop(0, count, draw, (moving, empty))
@@ -112,7 +109,7 @@ def advance_chains(
     """
     program = _Program(algorithm, collect)
     ahead, drawn = _advance(state, jnp.asarray(count), jnp.asarray(thinning), program=program)
-    ahead = ahead._replace(problem=state.problem, setup=state.setup)
+    ahead = _with_shared(ahead, state)
     jax.block_until_ready(ahead.i)
     check_finite(
         state, ahead, functools.partial(PLAIN.advance, algorithm=algorithm), count * thinning
@@ -149,7 +146,7 @@ class Run:
     thinning: int
     interrupted: bool = False
     seconds: float = 0.0
-    store: ChainStore | None = None
+    store: Checkpoint | None = None
     mesh: Mesh | None = None
 
     @property
@@ -191,7 +188,7 @@ class Run:
         with contextlib.nullcontext() if store is None else store.opened():
             state, total = self.state, num_samples
             if store is not None:
-                state, total = store.last(state), self.num_samples + num_samples
+                state, total = _last(store, state), self.num_samples + num_samples
                 if store.progress.draws != self.num_samples:
                     raise ValueError(
                         f"these chains have {self.num_samples} draws and their store has "
@@ -207,7 +204,7 @@ class Run:
                 mesh=self.mesh,
             )
             if interrupted and store is not None:
-                state, interrupted = store.last(state), store.progress.draws < total
+                state, interrupted = _last(store, state), store.progress.draws < total
         samples = _join([self.samples, *pieces]) if store is None else store.draws()
         seconds = self.seconds + time.perf_counter() - began
         more = replace(self, samples=samples, state=state, interrupted=interrupted, seconds=seconds)
@@ -295,7 +292,7 @@ def run_chains(
         if store is not None:
             kept = _store_of(store, kernel, state, num_warmup, thinning, chosen)
             stack.enter_context(kept.opened())
-            state = kept.begin(state)
+            state = _with_shared(kept.begin(_moving(state)), state)
             earlier = kept.progress.seconds
         state, _, interrupted = _draw(
             kernel, state, num_warmup, 1, chosen, keep=False, store=kept, mesh=mesh
@@ -306,7 +303,7 @@ def run_chains(
                 kernel, state, num_samples, thinning, chosen, store=kept, mesh=mesh
             )
         if kept is not None and interrupted:
-            state, interrupted = kept.last(state), kept.progress.draws < num_samples
+            state, interrupted = _last(kept, state), kept.progress.draws < num_samples
     if not pieces and (kept is None or kept.progress.draws == 0):
         raise KeyboardInterrupt("interrupted before the first draws were finished")
     samples = _join(pieces) if kept is None else kept.draws()
@@ -334,7 +331,7 @@ def _store_of(
     num_warmup: int,
     thinning: int,
     collect: tuple[str, ...],
-) -> ChainStore:
+) -> Checkpoint:
     """Return the store of a run, with a fingerprint of all that determines its draws."""
     problem = start.problem
     fingerprint = {
@@ -346,9 +343,24 @@ def _store_of(
         "likelihood": problem.likelihood,
         "algorithm": kernel.algorithm(problem).name,
         "data": digest_of_arrays((problem, start.setup)),
-        "start": digest_of_arrays(start._replace(problem=cast(Any, None), setup=None)),
+        "start": digest_of_arrays(_moving(start)),
     }
-    return ChainStore(path, fingerprint, collect)
+    return Checkpoint(path, fingerprint, collect)
+
+
+def _moving(state: BMSVMState) -> BMSVMState:
+    """Return the state without what chains share, the problem and the setup."""
+    return state._replace(problem=cast(Any, None), setup=None)
+
+
+def _with_shared(moving: BMSVMState, state: BMSVMState) -> BMSVMState:
+    """Undo :func:`_moving`, with the problem and the setup of ``state``."""
+    return moving._replace(problem=state.problem, setup=state.setup)
+
+
+def _last(store: Checkpoint, state: BMSVMState) -> BMSVMState:
+    """Read the state of the chains of a store; ``state`` is one of them."""
+    return _with_shared(store.last(_moving(state)), state)
 
 
 def _warn_of_interruption(done: int, total: int) -> None:
@@ -364,11 +376,9 @@ def _join(pieces: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
 
 def _place(state: BMSVMState, mesh: Mesh) -> BMSVMState:
     """Spread the chains of a state over a mesh; the problem is spread already."""
-    shared: Any = {"problem": state.problem, "setup": state.setup}
-    without: Any = dict.fromkeys(shared)
-    moving = state._replace(**without)
     chains = state.accept_prob.shape[0]
-    return place_chains(moving, chains, state.problem.n_rows, mesh)._replace(**shared)
+    placed = place_chains(_moving(state), chains, state.problem.n_rows, mesh)
+    return _with_shared(placed, state)
 
 
 def _draw(
@@ -379,7 +389,7 @@ def _draw(
     collect: tuple[str, ...],
     *,
     keep: bool = True,
-    store: ChainStore | None = None,
+    store: Checkpoint | None = None,
     mesh: Mesh | None = None,
 ) -> tuple[BMSVMState, list[dict[str, np.ndarray]], bool]:
     """Advance chunk by chunk; on interruption return what is finished.
@@ -407,7 +417,7 @@ def _draw(
                     for site in (collect if keep else ())
                 }
                 if store is not None:
-                    store.commit(ahead, 0 if keep else count, piece)
+                    store.commit(_moving(ahead), 0 if keep else count, piece)
                 # All at once: an interruption must not come between a chunk and its state.
                 kept = [*pieces, piece] if store is None else pieces
                 state, pieces, finished = ahead, kept, finished + count

@@ -14,10 +14,19 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
-from bmsvm import kernels
+from bmsvm._inputs import KernelInputs, check_flag, is_precomputed
 from bmsvm._validation import check_defined, check_positive
-from bmsvm.estimators.inputs import KernelInputs, check_flag
-from bmsvm.kernels import STATIONARY, KernelFn
+from bmsvm.kernels.factor import check_gram
+from bmsvm.kernels.functions import (
+    Kernel,
+    KernelFn,
+    Stationary,
+    as_kernel,
+    check_lengthscale,
+    gram,
+    gram_of,
+    median_distance,
+)
 from bmsvm.machines.solver import Solution
 from bmsvm.machines.tuning import Grid, check_gamma_range, make_folds, tune
 
@@ -42,7 +51,7 @@ class KernelMachine(KernelInputs, ClassifierMixin, BaseEstimator):
     def __init__(
         self,
         *,
-        kernel: KernelFn | str = "gaussian",
+        kernel: Kernel | KernelFn | str = "gaussian",
         lengthscale: ArrayLike | str = "scale",
         gamma: float | str = 1.0,
         intercept_precision: float = 0.0,
@@ -100,7 +109,7 @@ class KernelMachine(KernelInputs, ClassifierMixin, BaseEstimator):
                 f"{weights.max():g}: divide weights and gamma by the same number"
             )
         self._learn_inputs(X, weights)
-        rows = self._as_the_kernel_sees(X)
+        rows = self._standardized(X)
         gammas, lengthscales = self._gammas(), self._lengthscales(rows, weights)
         gram_at = self._gram_at(rows)
         self.tuning_ = None
@@ -122,7 +131,7 @@ class KernelMachine(KernelInputs, ClassifierMixin, BaseEstimator):
 
     def _check_settings(self) -> None:
         """Check everything that does not depend on the data."""
-        kernels.kernel_at(self.kernel)
+        as_kernel(self.kernel)
         check_flag("standardize", self.standardize)
         check_positive("tol", self.tol)
         _check_not_negative("intercept_precision", self.intercept_precision)
@@ -137,7 +146,7 @@ class KernelMachine(KernelInputs, ClassifierMixin, BaseEstimator):
     def _check_lengthscale(self) -> None:
         if not isinstance(self.lengthscale, str):
             if self._has_lengthscale():
-                kernels.check_lengthscale(self.lengthscale)
+                check_lengthscale(self.lengthscale)
         elif self.lengthscale not in ("scale", "cv"):
             raise ValueError(
                 "lengthscale must be a positive number, one per feature, "
@@ -146,7 +155,7 @@ class KernelMachine(KernelInputs, ClassifierMixin, BaseEstimator):
         elif self.lengthscale == "cv" and not self._has_lengthscale():
             raise ValueError(
                 'lengthscale="cv" needs a kernel with a lengthscale: kernel must be '
-                f"one of {', '.join(map(repr, STATIONARY))}; got {self.kernel!r}"
+                f"one of {'Gaussian, Matern32, Matern52'}; got {self.kernel!r}"
             )
 
     def _check_grid(self) -> None:
@@ -165,7 +174,7 @@ class KernelMachine(KernelInputs, ClassifierMixin, BaseEstimator):
         return Grid() if self.grid is None else self.grid
 
     def _has_lengthscale(self) -> bool:
-        return isinstance(self.kernel, str) and self.kernel in STATIONARY
+        return isinstance(as_kernel(self.kernel), Stationary)
 
     def _gammas(self) -> np.ndarray:
         """Values of gamma to compare, shape (G,)."""
@@ -179,25 +188,23 @@ class KernelMachine(KernelInputs, ClassifierMixin, BaseEstimator):
         if not self._has_lengthscale():
             return np.ones(1)
         if not isinstance(self.lengthscale, str):
-            return kernels.check_lengthscale(self.lengthscale, rows.shape[1])[None]
+            return check_lengthscale(self.lengthscale, rows.shape[1])[None]
         if self.lengthscale == "scale":
             centred = rows - np.average(rows, axis=0, weights=weights)
             total = np.average(np.sum(centred**2, axis=1), weights=weights)
             return np.array([np.sqrt(total) if total > 0 else 1.0])
         values = self._grid().lengthscale
         if values is None:
-            return kernels.median_distance(rows) * np.geomspace(1 / 8, 8, 7)
+            return median_distance(rows) * np.geomspace(1 / 8, 8, 7)
         return np.asarray(values, np.float64)
 
     def _gram_at(self, rows: np.ndarray) -> Callable[[Any], np.ndarray]:
         """Return a function from a lengthscale to the checked Gram matrix of the rows."""
-        own = self._precomputed(self.kernel) or not isinstance(self.kernel, str)
-        name = "X" if self._precomputed(self.kernel) else "kernel"
+        own = is_precomputed(self.kernel) or not isinstance(self.kernel, str)
+        name = "X" if is_precomputed(self.kernel) else "kernel"
 
         def gram_at(lengthscale: Any) -> np.ndarray:
-            matrix, eps = kernels.check_gram(
-                kernels.gram_of(self.kernel, rows, lengthscale), name=name
-            )
+            matrix, eps = check_gram(gram_of(as_kernel(self.kernel), rows, lengthscale), name=name)
             if own:
                 _check_definite(matrix, eps, name)
             return matrix
@@ -215,7 +222,7 @@ class KernelMachine(KernelInputs, ClassifierMixin, BaseEstimator):
         self._support = support
         self.support_ = support if self._kept is None else self._kept[support]
         self.kernel_ = self.kernel
-        self.support_vectors_ = None if self._precomputed(self.kernel) else rows[support]
+        self.support_vectors_ = None if is_precomputed(self.kernel) else rows[support]
         self.coefficients_ = found.coefficients[support]
         self.intercept_ = found.intercept
         self.objective_, self.duality_gap_ = found.objective, found.gap
@@ -238,16 +245,16 @@ class KernelMachine(KernelInputs, ClassifierMixin, BaseEstimator):
     def class_functions(self, X) -> np.ndarray:
         """Functions f of eq. (1) at rows (m, p), shape (m, c)."""
         check_is_fitted(self, "coefficients_")
-        rows = self._checked_rows(X, self.kernel_)
+        rows = self.standardized_rows(X)
         values = np.empty((len(rows), len(self.classes_)))
-        kernel = kernels.kernel_at(self.kernel_, self.lengthscale_)
         for first in range(0, len(rows), BLOCK):
             part = rows[first : first + BLOCK]
-            if kernel is None:
-                gram = part[:, self._support]
+            if self.support_vectors_ is None:
+                matrix = part[:, self._support]
             else:
-                gram = kernels.gram(kernel, part, self.support_vectors_)
-            values[first : first + BLOCK] = self.intercept_ + gram @ self.coefficients_
+                kernel = as_kernel(self.kernel_).at(self.lengthscale_)
+                matrix = gram(kernel, part, self.support_vectors_)
+            values[first : first + BLOCK] = self.intercept_ + matrix @ self.coefficients_
         check_defined(values)
         return values
 

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from bmsvm.checkpoint import replacing
 from bmsvm.estimators import BMSVMClassifier
 from bmsvm.estimators.summary import summarise_model
 from bmsvm.report import sections
 from bmsvm.report.evaluation import evaluate
 from bmsvm.report.page import page
-from bmsvm.storage.atomic import replacing
 
 __all__ = ["report_html", "write_report"]
 

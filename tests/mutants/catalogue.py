@@ -30,6 +30,8 @@ SCORES = "inference/blocks/scores.py"
 COLLAPSED = "models/collapsed.py"
 LARGE = "inference/blocks/collapsed.py"
 FEATURES = "features.py"
+PERSISTENCE = "persistence.py"
+CHECKPOINT = "checkpoint.py"
 
 MUTANTS = (
     Mutant(
@@ -325,5 +327,21 @@ MUTANTS = (
         "(1 + remainder / precision)",
         "(1 + 0 * remainder / precision)",
         "test_variational.py low_rank_leaves",
+    ),
+    Mutant(
+        "model file: the digest leaves out the values of the arrays",
+        PERSISTENCE,
+        "        digest.update(little.reshape(-1).view(np.uint8).data)\n",
+        "",
+        "test_persistence_mutation.py flipped_bit",
+    ),
+    Mutant(
+        "checkpoint: the record counts the draws before they are written",
+        CHECKPOINT,
+        "            if piece:\n                self._append(piece, before.draws)\n"
+        "            self._write_record(state, after)\n",
+        "            self._write_record(state, after)\n"
+        "            if piece:\n                self._append(piece, before.draws)\n",
+        "test_checkpoint_crash.py every_moment",
     ),
 )

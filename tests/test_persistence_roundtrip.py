@@ -1,0 +1,249 @@
+"""Saved models are the same after loading, and what cannot be saved is named."""
+
+import copy
+import dataclasses
+import json
+import pickle
+import warnings
+
+import jax
+import numpy as np
+import pytest
+from model_files import contents_of, digest_of, image_of
+from safetensors import safe_open
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import LeaveOneOut
+from small_models import NEW, SMALL, X, Y, fit, renamed
+
+import bmsvm
+from bmsvm import (
+    AltMSVM,
+    BMSVMClassifier,
+    Hyperparameters,
+    MSVMClassifier,
+    OneVsRestSVC,
+    kernels,
+    load,
+    save,
+)
+from bmsvm.inference.cross_validation import CrossValidation
+from bmsvm.inference.evidence import EvidenceMaximum
+from bmsvm.persistence import ESTIMATORS
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return fit()
+
+
+def after_loading(model, tmp_path):
+    save(model, tmp_path / "model.bmsvm")
+    return load(tmp_path / "model.bmsvm")
+
+
+def assert_same_model(one, other):
+    np.testing.assert_array_equal(one.predict_proba(NEW), other.predict_proba(NEW))
+    assert vars(one).keys() == vars(other).keys()
+    assert one.classes_.dtype == other.classes_.dtype
+    np.testing.assert_array_equal(one.classes_, other.classes_)
+    assert one.diagnostics_ == other.diagnostics_
+    assert one.run_.samples.keys() == other.run_.samples.keys()
+    for name, draws in one.run_.samples.items():
+        np.testing.assert_array_equal(draws, other.run_.samples[name])
+
+
+def assert_same_program(one, other):
+    """Require states that are the same to JAX, which then compiles nothing anew."""
+    types = [jax.tree.map(jax.typeof, model.run_.state) for model in (one, other)]
+    assert types[0] == types[1]
+    assert one.run_.sampler.blocks == other.run_.sampler.blocks
+
+
+# Models --------------------------------------------------------------------------------------
+
+CONFIGURATIONS = {
+    "fixed": {},
+    "sampled": {
+        "lengthscale": "sample",
+        "lengthscale_grid": np.geomspace(0.5, 5, 4),
+        "likelihood": "normalized",
+        "preset": "default",
+        "thinning": 2,
+    },
+    "independent": {
+        "coupling": "independent",
+        "lengthscale": [1.0, 2.0],
+        "preset": "paper",
+        "hyperparameters": Hyperparameters(noise_rate=2.0),
+        "class_weight": {"blue": 0.5, "green": 1, "red": 2.0},
+        "standardize": False,
+    },
+}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.long if name == "sampled" else ())
+        for name in CONFIGURATIONS
+    ],
+)
+def test_loading_returns_the_model_and_its_chains_resume(name, tmp_path):
+    settings = CONFIGURATIONS[name]
+    model = fit(**settings)
+    loaded = after_loading(model, tmp_path)
+    assert_same_model(model, loaded)
+    assert repr(loaded) == repr(model)
+    assert loaded.run_.seconds == model.run_.seconds > 0
+    assert_same_program(model, loaded)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        loaded.fit_more(10)
+    # Compare with a longer run, not with the model in memory: one may hide the other's error.
+    longer = fit(**settings, num_samples=30)
+    np.testing.assert_array_equal(longer.predict_proba(NEW), loaded.predict_proba(NEW))
+    for site, draws in longer.run_.samples.items():
+        np.testing.assert_array_equal(draws, loaded.run_.samples[site])
+
+
+def test_pickling_returns_the_model_too(fitted):
+    unpickled = pickle.loads(pickle.dumps(fitted))
+    assert_same_model(fitted, unpickled)
+    assert_same_program(fitted, unpickled)
+
+
+@pytest.mark.parametrize("machine", [MSVMClassifier, AltMSVM, OneVsRestSVC])
+def test_machines_are_saved(machine, tmp_path):
+    model = machine(lengthscale=1.5, gamma="cv", gamma_grid=[0.1, 1.0], folds=3).fit(X, Y)
+    loaded = after_loading(model, tmp_path)
+    assert vars(loaded).keys() == vars(model).keys()
+    assert repr(loaded) == repr(model)
+    np.testing.assert_array_equal(loaded.class_functions(NEW), model.class_functions(NEW))
+    np.testing.assert_array_equal(loaded.predict(NEW), model.predict(NEW))
+    np.testing.assert_array_equal(loaded.tuning_.error, model.tuning_.error)
+
+
+@pytest.mark.parametrize(
+    "selection",
+    [
+        CrossValidation(
+            grid=np.array([1.0, 1.5]),
+            log_loss=np.array([[2.0, np.nan], [1.0, 1.0]]),
+            error=np.zeros((2, 2)),
+            loo=np.zeros((2, 0)),
+            pareto_k=np.zeros((2, 0)),
+            criterion="log_loss",
+        ),
+        EvidenceMaximum(
+            lengthscale=np.array([1.5, 2.0]),
+            precision=None,
+            noise_variance=0.5,
+            path=np.ones((3, 2)),
+            gradients=np.ones((3, 2)),
+            gradient=np.ones(2),
+            gradient_error=np.ones(2),
+            log_error=np.ones(2),
+            rhat=1.0,
+            converged=True,
+            init_params={"precision": np.ones(2)},
+        ),
+    ],
+    ids=["cv", "marginal-likelihood"],
+)
+def test_the_search_for_the_lengthscale_is_saved(fitted, selection, tmp_path):
+    other = renamed(fitted, fitted.classes_)
+    other.run_ = dataclasses.replace(other.run_, sampler=copy.copy(other.run_.sampler))
+    other.run_.sampler.lengthscale_selection = selection
+    found = after_loading(other, tmp_path).run_.sampler.lengthscale_selection
+    assert type(found) is type(selection)
+    np.testing.assert_array_equal(found.lengthscale, selection.lengthscale)
+    for field in dataclasses.fields(selection):
+        np.testing.assert_equal(getattr(found, field.name), getattr(selection, field.name))
+
+
+def test_all_that_is_learned_is_saved(fitted):
+    assert vars(fitted).keys() <= {*fitted.get_params(), *ESTIMATORS[BMSVMClassifier]}
+
+
+def test_a_model_of_rows_without_names_and_some_without_weight(tmp_path):
+    # Two rows of no weight leave as many as the other models have, and one program serves all.
+    rows = np.concatenate([X.to_numpy(), NEW.to_numpy()[:2]])
+    gram = np.exp(-0.1 * ((rows[:, None] - rows) ** 2).sum(-1))
+    labels, weights = np.concatenate([Y, Y[:2]]), np.repeat([1.0, 0.0], [len(Y), 2])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = BMSVMClassifier(
+            kernel="precomputed", lengthscale=1.0, likelihood="hinge", preset="gibbs", **SMALL
+        ).fit(gram, labels, weights)
+    loaded = after_loading(model, tmp_path)
+    np.testing.assert_array_equal(loaded.predict_proba(gram), model.predict_proba(gram))
+
+
+@pytest.mark.parametrize(
+    "classes",
+    [
+        np.array([-3, 0, 2**62]),
+        np.array([1, 2, 3], np.uint8),
+        np.array([0.1, 1.0, 1e300]),
+        np.array([0.1, 0.2, 0.3], np.float32),
+        np.array(["a", "ß", "\ud800\x01<&'\""], "<U40"),
+        np.array(["a", "b", "c"], object),
+        np.array([1, 2, 3], object),
+        np.array(["2001-01-01", "2002-01-01", "2003-01-01"], "datetime64[D]"),
+    ],
+    ids=lambda classes: str(classes.dtype),
+)
+def test_classes_keep_their_values_and_type(fitted, classes, tmp_path):
+    found = after_loading(renamed(fitted, classes), tmp_path).classes_
+    assert found.dtype == classes.dtype
+    assert found.tolist() == classes.tolist()
+    assert [type(each) for each in found.tolist()] == [type(each) for each in classes.tolist()]
+
+
+def test_other_programs_read_the_file(fitted, tmp_path):
+    save(fitted, tmp_path / "model.bmsvm")
+    with safe_open(tmp_path / "model.bmsvm", "np") as file:
+        document = json.loads(file.metadata()["bmsvm"])
+        np.testing.assert_array_equal(file.get_tensor("training_rows_"), fitted.training_rows_)
+        draws = file.get_tensor("run_.samples.precision")
+        np.testing.assert_array_equal(draws, fitted.run_.samples["precision"])
+    assert document["class"] == "BMSVMClassifier"
+    assert document["parameters"]["likelihood"] == "hinge"
+    assert document["versions"]["bmsvm"] == bmsvm.__version__
+    assert document["versions"]["jax"] == jax.__version__
+
+
+def test_the_digest_is_the_documented_one(fitted):
+    image = image_of(fitted)
+    document, arrays = contents_of(image)
+    assert digest_of(json.dumps(document), arrays).encode() in image
+
+
+# What cannot be saved ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"kernel": kernels.linear()}, "kernel"),
+        ({"random_state": np.random.RandomState(0)}, "random_state"),
+        ({"class_weight": object()}, "class_weight"),
+        ({"lengthscale": np.array([1 + 2j])}, "lengthscale.*complex128"),
+        ({"lengthscale": np.array([object()])}, "lengthscale"),
+    ],
+)
+def test_what_cannot_be_saved_is_named(fitted, changes, named, tmp_path):
+    other = renamed(fitted, fitted.classes_).set_params(**changes)
+    with pytest.raises(ValueError, match=named):
+        save(other, tmp_path / "model.bmsvm")
+    assert not list(tmp_path.iterdir())
+
+
+def test_only_fitted_models_of_bmsvm_are_saved(tmp_path):
+    for estimator in (BMSVMClassifier(), MSVMClassifier()):
+        with pytest.raises(NotFittedError):
+            save(estimator, tmp_path / "model.bmsvm")
+    with pytest.raises(ValueError, match="LeaveOneOut"):
+        save(LeaveOneOut(), tmp_path / "model.bmsvm")
