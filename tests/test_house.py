@@ -1,0 +1,110 @@
+"""Imports point one way: the layers of CONTRIBUTING.md, read off the source."""
+
+import ast
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "bmsvm"
+
+
+def layers() -> list[list[str]]:
+    """Layers of CONTRIBUTING.md, top first: the lines of its block that begins with ``cli``."""
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    (block,) = re.findall(r"```text\n(cli\b.*?)```", text, re.DOTALL)
+    return [line.split("  ")[0].split() for line in block.strip().splitlines()]
+
+
+def modules() -> dict[str, Path]:
+    """Modules of the package by dotted name."""
+    found = {}
+    for path in PACKAGE.rglob("*.py"):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        found[".".join(parts).removesuffix(".__init__")] = path
+    return found
+
+
+def imports(name: str, path: Path, known: set[str]) -> set[tuple[str, bool]]:
+    """Modules of the package that a module imports, and whether it does so inside a function."""
+    tree = ast.parse(path.read_text())
+    inside = {
+        id(node)
+        for function in ast.walk(tree)
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        for node in ast.walk(function)
+    }
+    found = set()
+    for node in ast.walk(tree):
+        targets: list[str] = []
+        if isinstance(node, ast.Import):
+            targets = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path} uses a relative import"
+            full = [f"{node.module}.{alias.name}" for alias in node.names]
+            targets = [each if each in known else str(node.module) for each in full]
+        found |= {(each, id(node) in inside) for each in targets if each in known and each != name}
+    return found
+
+
+KNOWN = modules()
+ARROWS = {name: imports(name, path, set(KNOWN)) for name, path in KNOWN.items()}
+
+
+def room(name: str) -> str:
+    """First part of a module's name below the package: ``inference`` of a module in there."""
+    parts = name.split(".")
+    return parts[1] if len(parts) > 1 else "bmsvm"
+
+
+def test_every_module_has_a_layer():
+    listed = {name for layer in layers() for name in layer}
+    rooms = {room(name) for name in KNOWN} - {"bmsvm", "_version", "__main__"}
+    assert rooms == listed
+
+
+def test_imports_point_down():
+    height = {each: i for i, layer in enumerate(layers()) for each in layer}
+    upward = [
+        f"{name} imports {target}"
+        for name, found in ARROWS.items()
+        for target, _ in found
+        if room(name) not in ("bmsvm", "__main__", room(target))
+        and room(target) != "_version"
+        and height.get(room(target), -1) <= height[room(name)]
+    ]
+    assert not upward
+
+
+def test_no_import_hides_in_a_function():
+    late = {(name, target) for name, found in ARROWS.items() for target, inside in found if inside}
+    assert not late
+
+
+def test_there_is_no_cycle():
+    finished: set[str] = set()
+
+    def visit(name: str, path: tuple[str, ...]) -> None:
+        assert name not in path, " -> ".join([*path[path.index(name) :], name])
+        if name not in finished:
+            for target, _ in ARROWS[name]:
+                visit(target, (*path, name))
+            finished.add(name)
+
+    for name in KNOWN:
+        visit(name, ())
+
+
+def test_no_block_imports_another_block():
+    blocks = "bmsvm.inference.blocks"
+    for name, found in ARROWS.items():
+        if name.startswith(f"{blocks}.") and name != f"{blocks}.base":
+            others = {target for target, _ in found if target.startswith(blocks)}
+            assert others <= {f"{blocks}.base"}, name
+
+
+def test_a_model_knows_neither_inference_nor_scikit_learn():
+    for name, path in KNOWN.items():
+        if room(name) == "models":
+            text = path.read_text()
+            assert "numpyro.infer" not in text.replace("``numpyro.infer", ""), name
+            assert "import sklearn" not in text and "from sklearn" not in text, name
