@@ -1,4 +1,4 @@
-"""Checks of what users pass in. Each message names the argument, the value and the remedy."""
+"""Checks of arguments. Each message names the argument, the value and what would be right."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def check_row_weights(weights: ArrayLike, n_rows: int, name: str = "row_weights"
 
 
 def _number(value: Any) -> bool:
-    """Whether a cell of an object array, a spreadsheet's say, is a real number."""
+    """Whether a cell of an object array is a real number."""
     if isinstance(value, str | bytes):
         return False
     try:
@@ -167,7 +167,7 @@ def _as_labels(y: ArrayLike) -> np.ndarray:
         raise ValueError(f"y must have one dimension, one label a row; got shape {labels.shape}")
     given = labels
     if labels.dtype.kind in "USO":
-        # NumPy writes the numbers of a mixed list as strings: look at the labels as they came.
+        # NumPy turns the numbers of a mixed list into strings: look at the labels as given.
         given = np.asarray(y, dtype=object)
         kinds: dict[Any, int] = {}
         for row, label in enumerate(given):
@@ -204,8 +204,8 @@ def check_defined(values: np.ndarray, first: int = 0) -> None:
         return
     bad = np.flatnonzero(~np.isfinite(values.reshape(len(values), -1)).all(axis=1))
     raise ValueError(
-        f"X must have rows at which the kernel is finite; X[{first + bad[0]}] leads out of the "
-        "numbers: it must be in the units of the rows that the model was fitted to"
+        f"X must have rows at which the kernel is finite; X[{first + bad[0]}] overflows: it must be in "
+        "the units of the rows that the model was fitted to"
     )
 
 

@@ -1,7 +1,7 @@
-"""Rows that are read in pieces: from a memory map, a Zarr array, or batches that come by.
+"""Rows that are read in pieces: from a memory map, a Zarr array, or a stream of batches.
 
-Nothing here holds all rows. :class:`PiecewiseRows` reads 8192 at a time, checks them, brings them
-to mean 0 and variance 1, and forgets them.
+Nothing here holds all rows. :class:`PiecewiseRows` reads 8192 at a time, checks and standardises
+them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 __all__ = ["PIECE", "PiecewiseRows", "Rows", "from_batches", "in_pieces", "pieces_of"]
 
 PIECE = 8192
-"""Rows that are read, and made features of, at a time."""
+"""Rows that are read at a time."""
 
 
 class Rows(Protocol):
@@ -29,9 +29,9 @@ class Rows(Protocol):
 
 
 def in_pieces(X: Any) -> bool:
-    """Whether X is something that is read in pieces.
+    """Whether X is read in pieces.
 
-    A NumPy memory map, or what looks like an array in chunks, as those of Zarr, HDF5 and Dask do:
+    A NumPy memory map, or an array in chunks, such as those of Zarr, HDF5 and Dask:
     it has ``shape``, ``dtype`` and ``chunks``, and can be sliced.
     """
     if isinstance(X, PiecewiseRows):
@@ -41,16 +41,16 @@ def in_pieces(X: Any) -> bool:
 
 
 class PiecewiseRows:
-    """Rows in float64, read when they are asked for.
+    """Rows in float64, read when they are indexed.
 
     Parameters
     ----------
     source
-        What is read: an array (n, p) of numbers that can be sliced.
+        An array (n, p) of numbers that can be sliced.
     numbers
-        Numbers of the rows that are meant, increasing; None for all.
+        Indices of the rows to use, increasing; None for all.
     mean, scale
-        What is taken from each feature, and what it is divided by, shape (p,); None for neither.
+        Mean and scale of the features, shape (p,), for standardisation; None for no change.
     """
 
     dtype = np.dtype(np.float64)
@@ -81,15 +81,15 @@ class PiecewiseRows:
         return self.shape[0]
 
     def taking(self, numbers: np.ndarray) -> PiecewiseRows:
-        """Return some of the rows, by their numbers in the source, increasing."""
+        """Return some of the rows, by their indices in the source, increasing."""
         return PiecewiseRows(self.source, numbers=numbers, mean=self.mean, scale=self.scale)
 
     def standardized(self, mean: np.ndarray, scale: np.ndarray) -> PiecewiseRows:
-        """Return the rows less a mean (p,), over a scale (p,)."""
+        """Return the rows minus a mean (p,), divided by a scale (p,)."""
         return PiecewiseRows(self.source, numbers=self.numbers, mean=mean, scale=scale)
 
     def __getitem__(self, index: Any) -> np.ndarray:
-        """Read rows: a number, a slice, or an array of numbers."""
+        """Read rows by an index, a slice, or an array of indices."""
         if isinstance(index, int | np.integer):
             return self._some(np.asarray([range(len(self))[index]]))[0]
         if isinstance(index, slice):
@@ -123,7 +123,7 @@ class PiecewiseRows:
         return found
 
     def _piece(self, number: int) -> np.ndarray:
-        """Read a piece, unless it is the one that was read before."""
+        """Read a piece, unless it is the one that was read last."""
         if self._latest is None or self._latest[0] != number:
             self._latest = number, self._read(number * PIECE)
         return self._latest[1]
@@ -156,19 +156,19 @@ def pieces_of(rows: Rows, size: int | None = None) -> Iterator[np.ndarray]:
 def from_batches(
     batches: Iterable[tuple[Any, Any]], path: str | os.PathLike[str], dtype: Any = np.float32
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Write rows to a file as they come by, and return them as a memory map, with their labels.
+    """Write a stream of rows to a file, and return them as a memory map, with their labels.
 
-    Fitting reads the rows several times, and an iterator can be read once. Nothing but one batch
-    and the labels is held.
+    Fitting reads the rows several times, and an iterator can be read once. Only one batch and the labels
+    are held in memory.
 
     Parameters
     ----------
     batches
-        Pairs of rows (m, p) and labels (m,), m as it comes.
+        Pairs of rows (m, p) and labels (m,), of any sizes m.
     path
-        Where the rows go: a new file of NumPy's format, ``"rows.npy"`` say.
+        A new file for the rows, in NumPy's format, such as ``"rows.npy"``.
     dtype
-        Type in which they are written.
+        Type of the file.
 
     Returns
     -------

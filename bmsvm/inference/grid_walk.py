@@ -1,4 +1,4 @@
-"""Steps of theta on its grid, at random: what proposes to the blocks that move it."""
+"""Random-walk proposals of theta on its grid."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ __all__ = ["walk_on_grid"]
 def walk_on_grid(
     key: jax.Array, kernel: jax.Array, width: jax.Array, problem: Problem
 ) -> tuple[jax.Array, jax.Array]:
-    """Walk one step of the grid at least, as often up as down; and the log prior ratio.
+    """Propose a step of at least one value of the grid, up or down; and the log prior ratio.
 
     Parameters
     ----------
     key
         Random key.
     kernel
-        Number of theta in the grid, a scalar.
+        Index of theta in the grid, a scalar.
     width
         Scale of the steps, in values of the grid, a scalar.
     problem

@@ -1,16 +1,16 @@
-"""A normal approximation at large n: what the sampler of weights takes its coordinates from.
+"""A normal approximation of the posterior of the weights: the reference of the collapsed sampler.
 
-It begins as Laplace's: the mode of weights and intercept at a given sigma and ``d = tau/sigma2``,
-by L-BFGS; d by the fixed point of the evidence, whose trace is that of the approximate posterior
-covariance; and the Fisher information there, ``A = Phi' I Phi``, diagonalised. At the mode rows
-look surer than they are on average, though, which puts sigma and d many standard deviations off. It
-goes on as a variational approximation does: the mean is where the log density, averaged over a few
-draws around it, is largest, the Fisher information is averaged likewise, and sigma and d are those
-of the largest average, in turn until sigma and d stay.
+It starts as Laplace's approximation: the mode of weights and intercept at a given sigma and
+``d = tau/sigma2``, by L-BFGS; d by the fixed point of the evidence, whose trace is that of the
+approximate posterior covariance; and the Fisher information there, ``A = Phi' I Phi``,
+diagonalised. At the mode, however, rows are more certain than on average, which puts sigma and d
+many standard deviations off. So it continues as a variational approximation: the mean maximises the
+log density averaged over a few draws around it, the Fisher information is averaged likewise, and
+sigma and d maximise that average, in turn until they no longer change.
 
-All in passes over the basis, of some of the rows where they are many; a few passes over all of them
-then put mean, sigma and d right. Rows that several processes share are gathered for the first part,
-so that the reference is that of one process.
+All of it is passes over the basis: of some of the rows if there are many, and then a few over all
+rows to correct mean, sigma and d. Rows that are spread over processes are gathered for the first
+part, so that the reference is the same as with one process.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ NODES = 16
 """Points at which the noise of the scores is integrated, or twice the columns if that is more."""
 
 LARGEST = 3072
-"""Size of a rotation of all columns together; beyond it columns share one."""
+"""Largest size of a rotation of all columns together; beyond it columns share one."""
 
 ROUNDS = 4
 """Rounds of mode and d before the Fisher information is computed."""
@@ -59,22 +59,22 @@ STEPS = (15, 20)
 """Most steps of L-BFGS in each round, and in the last."""
 
 REFERENCE_ROWS = 200_000
-"""Rows from which the reference is made; evenly spaced of more."""
+"""Largest number of rows, evenly spaced, from which the reference is made."""
 
 PART = 4096
-"""Rows of which it is summed at a time."""
+"""Rows in one product of the Fisher information."""
 
 AVERAGED = 2
-"""Places, and as many opposite, over which density and Fisher information are averaged."""
+"""Draws, and as many antithetic ones, over which density and Fisher information are averaged."""
 
 PASSES = 6
-"""Most times that mean, Fisher information, sigma and d are found in turn, averaged so."""
+"""Largest number of rounds of mean, Fisher information, sigma and d."""
 
 FURTHER = 1.7
-"""Times the way to better sigma and d that is gone: they follow each other about half way."""
+"""Over-relaxation of the steps of sigma and d, which otherwise go about half way."""
 
 SETTLED = 0.3
-"""Standard deviations of a change of log sigma and log d that needs no other pass."""
+"""Change of log sigma and log d, in standard deviations, that needs no further round."""
 
 MOST_SPREAD = 0.5
 """Largest first guess of a standard deviation of log sigma or log d."""

@@ -64,7 +64,7 @@ def slice_step(
 
     def rejected(carry):
         *_, proposal, proposed_height = carry
-        # Not a number is not equal to itself, and would be looked for without end.
+        # A NaN is not equal to itself: the loop would not end.
         return (proposed_height <= level) & (proposal != x) & jnp.isfinite(x)
 
     def shrink(carry):

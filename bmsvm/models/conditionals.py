@@ -1,4 +1,4 @@
-"""Every conditional the sampler uses, as a pair: how to draw it, and its log density.
+"""The conditionals of the sampler, each with a way to draw it and its log density.
 
 All of them follow from one fact. Given (sigma2, tau), a group of columns with design
 ``Phi_g = U diag(sqrt(lambda)) W'`` is Gaussian with covariance ``sigma2 Q``,
@@ -44,7 +44,7 @@ __all__ = [
 
 
 class Projection(NamedTuple):
-    """What the Gaussian part of the model needs to know of the columns.
+    """Statistics of the columns that the Gaussian part of the model needs.
 
     coordinates
         U'T, shape (g, r, k/g).
@@ -252,7 +252,7 @@ class WeightsConditional(NamedTuple):
         if rotation is None:
             return jnp.sum(jnp.where(in_rank[None, :, None], normal.log_prob(grouped), 0.0))
         # The zeros of v past the rank of K are rotated among the directions that the group does
-        # not observe, all of one scale: that of the last. They are taken out again.
+        # not observe, all of one scale, that of the last. Subtract their density again.
         total = jnp.sum(normal.log_prob(jnp.einsum("grs,grk->gsk", rotation, grouped)))
         outside = dist.Normal(jnp.zeros_like(self.loc[:, -1]), self.scale[:, -1]).log_prob(0.0)
         return total - jnp.sum(~in_rank) * jnp.sum(outside)

@@ -47,8 +47,7 @@ class Position(NamedTuple):
     """A point of the parameter space.
 
     columns
-        T, shape (n, k); zero where a column does not observe the row. None where a sampler
-        integrates the scores out.
+        T, shape (n, k); zero where a column does not observe the row.
     intercept
         b, shape (k,).
     weights
@@ -58,7 +57,7 @@ class Position(NamedTuple):
     precision
         tau, scalar.
     kernel
-        theta: its number in the problem's grid, scalar, or a point off it; None where it is fixed.
+        theta: its index in the problem's grid, scalar, or a point off it; None if it is fixed.
     """
 
     columns: jax.Array
@@ -70,7 +69,7 @@ class Position(NamedTuple):
 
 
 class _InverseGamma(dist.InverseGamma):
-    """Inverse gamma whose log density stays right where the value's square underflows."""
+    """Inverse gamma whose log density is correct where the square of the value underflows."""
 
     def log_prob(self, value: jax.Array) -> jax.Array:
         """Log density at a positive value."""

@@ -1,10 +1,10 @@
-"""How a row of scores speaks about its label: log p(y | z), one number a row.
+"""Likelihoods of a label given the scores of its row: log p(y | z), one number per row.
 
 Scores of a row sum to zero over the classes, and d = 1/(c - 1) is the margin offset: a perfect
 row has 1 at its own class and -d elsewhere.
 
-Scores come and go as (n, c), but are worked on class by class, (c, n): the long axis last is what
-a processor likes, and the transposes of a caller that does the same cancel.
+Scores are arguments of shape (n, c), but the arithmetic is on (c, n): it is faster with the long
+axis last, and the compiler cancels the transposes of a caller that does the same.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ __all__ = [
     "class_probabilities",
     "exclusion_probabilities",
     "hinge",
-    "log_likelihoods_of_several",
     "log_mean_likelihood",
     "margin_offset",
     "normalized",
@@ -112,18 +111,6 @@ def weigh(log_likelihoods: jax.Array, weights: jax.Array | None) -> jax.Array:
     return jnp.where(weights > 0, weights * log_likelihoods, 0.0)
 
 
-def log_likelihoods_of_several(
-    scores: jax.Array, labels: jax.Array, likelihood: str, weights: jax.Array | None = None
-) -> jax.Array:
-    """Log p(y | z) at several scores of each row, times the weight of the row: shape (n, J).
-
-    Arguments as in :func:`log_mean_likelihood`.
-    """
-    n, points, c = scores.shape
-    each = LIKELIHOODS[likelihood](scores.reshape(-1, c), jnp.repeat(labels, points))
-    return weigh(each.reshape(n, points), None if weights is None else weights[:, None])
-
-
 def log_mean_likelihood(
     scores: jax.Array, labels: jax.Array, likelihood: str, weights: jax.Array | None = None
 ) -> jax.Array:
@@ -138,8 +125,10 @@ def log_mean_likelihood(
     likelihood
         Name of the likelihood.
     """
-    logs = log_likelihoods_of_several(scores, labels, likelihood, weights)
-    return jax.nn.logsumexp(logs, axis=1) - jnp.log(scores.shape[1])
+    n, points, c = scores.shape
+    each = LIKELIHOODS[likelihood](scores.reshape(-1, c), jnp.repeat(labels, points))
+    logs = weigh(each.reshape(n, points), None if weights is None else weights[:, None])
+    return jax.nn.logsumexp(logs, axis=1) - jnp.log(points)
 
 
 def probabilities_by_class(scores: Sequence[jax.Array], likelihood: str) -> list[jax.Array]:

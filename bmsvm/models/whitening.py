@@ -2,11 +2,11 @@
 
 Given (sigma2, tau) the columns less their intercept have covariance ``sigma2 R``. In the
 eigenbasis of R, ``T = 1 b' + sigma (U diag(sqrt(1 + lambda/tau)) a + (I - UU') e)``: ``a`` are the
-coordinates inside the span of the basis, ``e`` is noise of which the part outside matters. Where
-the basis spans all rows there is no outside.
+coordinates inside the span of the basis, and only the part of the noise ``e`` outside that span
+matters. If the basis spans all rows, there is no outside.
 
-Coordinates are stored a column at a time, (k, r) and not (r, k): k is small, and products with the
-basis run along the long axis.
+Coordinates are stored as (k, r), not (r, k): k is small, and products with the basis run along the
+long axis.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class White(NamedTuple):
 
 
 def white_shapes(problem: Problem) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
-    """Shapes of ``inside`` and ``outside``; the second is None where there is no outside."""
+    """Shapes of ``inside`` and ``outside``; the second is None if there is no outside."""
     g, _, r = problem.design.basis.shape
     outside = None if problem.spans else (problem.n_columns, problem.n_rows)
     return (g, problem.n_columns // g, r), outside

@@ -1,14 +1,14 @@
 """Leave-one-out prediction from one posterior run, by Pareto-smoothed importance sampling.
 
-Each row has scores of its own, which fit its own label; weighting draws by 1/p(y_i | z_i) would
-have to undo that, and the weights would be too heavy-tailed to use. So z_i is integrated out.
+Each row has scores of its own, which fit its own label. Weights 1/p(y_i | z_i) would have to undo
+that fit, and would be too heavy-tailed to use. So z_i is integrated out.
 Given the other rows' columns, sigma2 and tau, row i is Gaussian (its cavity) with
 
     mean  t_i - [Q^-1 T]_i / [Q^-1]_ii,      variance  sigma2 / [Q^-1]_ii,
 
 whatever t_i is. With m_i the mean of p(y_i | z_i) over the cavity, draws of everything but row i
-weighted by 1/m_i are draws of the posterior that has not seen y_i, and the mean of p(y | z_i) over
-cavities so weighted is its prediction. Means over cavities are taken at quasi-random normals.
+weighted by 1/m_i are draws of the posterior without y_i, and the mean of p(y | z_i) over cavities
+with these weights is its prediction. Means over cavities use quasi-random normal points.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ __all__ = ["LeaveOneOut", "cavity", "leave_one_out"]
 
 
 class LeaveOneOut(NamedTuple):
-    """Predictions of each row by the posterior that has not seen its label.
+    """Predictions of each row by the posterior without its label.
 
     log_score
         Log predictive probability of the label, shape (n,); of (21) under the hinge.
@@ -76,7 +76,7 @@ def _over_cavities(
 
     def one(draw):
         here = problem.at(draw.get("kernel"))
-        if "weights" in draw:  # far more rows than weights: a row has little to say in them
+        if "weights" in draw:  # far more rows than weights: one row changes them little
             mean = latent(draw["intercept"], draw["weights"], here)
             left = 0.0 if here.remainder is None else here.remainder
             variance = draw["noise_variance"] * (1 + left / draw["precision"])
@@ -97,7 +97,7 @@ def _over_cavities(
 def _smooth(log_ratios: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Normalised log weights (n, s), smoothed, and Pareto's k (n,), of log ratios (n, s)."""
     log_weights, pareto_k = np.zeros(log_ratios.shape), np.zeros(len(log_ratios))
-    # Where all are equal the label had no weight: nothing is to be undone, and there is no tail.
+    # If all are equal the label had no weight, and there is no tail.
     differ = np.ptp(log_ratios, axis=1) > 0
     if np.any(differ):
         log_weights[differ], pareto_k[differ] = _pareto_smoothed(log_ratios[differ])

@@ -1,4 +1,4 @@
-"""What class probabilities of many posterior draws say about a row, and what to do with it."""
+"""Intervals, entropies, prediction sets and rejection from class probabilities of draws."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ __all__ = ["Uncertainty", "accept", "entropy", "prediction_sets", "summarise"]
 
 
 class Uncertainty(NamedTuple):
-    """What is known of the classes of some rows, and what is not.
+    """Probabilities of the classes of some rows, and their uncertainty.
 
     A posterior draw is a function f, and gives a row the probabilities p(y | f): the noise of the
-    scores is in them. What the draws agree on is chance, what they differ in is ignorance.
+    scores is part of them. The entropy that all draws share is chance (aleatoric), the rest is
+    ignorance of f (epistemic).
 
     probabilities
         Predictive probabilities, the mean of p(y | f) over the draws, calibrated, shape (m, c).

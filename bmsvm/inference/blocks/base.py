@@ -1,4 +1,4 @@
-"""What a block is: one move of the sampler, in one file, with no hidden state."""
+"""A block: one move of the sampler, as pure functions."""
 
 from __future__ import annotations
 

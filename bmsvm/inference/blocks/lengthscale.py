@@ -1,6 +1,6 @@
-"""The kernel's parameters theta, on a grid or off it: Metropolis-Hastings moves, interwoven.
+"""Metropolis-Hastings moves of the kernel's parameters theta, on a grid or off it.
 
-A move says what it holds while theta changes, and so what theta's density then is:
+The moves differ in what they hold while theta changes, and so in the density of theta:
 
 ``surrogate``
     Copies of T with noise of 10 times sigma2, drawn afresh, and what is left of T given the
@@ -15,7 +15,7 @@ A move says what it holds while theta changes, and so what theta's density then 
     and B are then drawn.
 ``coefficients``
     T, b, B and sigma2: ``p(B | theta, tau, sigma2) p(T | b, B, theta, sigma2) p(theta)``. B has
-    the covariance of K^-1, whose small directions nail theta down: correct, and hardly moves.
+    the covariance of K^-1, whose small directions determine theta: correct, but it hardly moves.
 ``paper``
     T, b and B, with the ratio printed in section 4.1, which integrates sigma2 out of the two
     factors one by one. It does **not** leave the posterior invariant (docs/paper.md).

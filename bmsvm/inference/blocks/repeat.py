@@ -1,4 +1,4 @@
-"""Several blocks in turn, more than once in a sweep: one program, one memory for all rounds."""
+"""Several blocks in turn, more than once in a sweep."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["repeat"]
 
 
 def repeat(blocks: Sequence[Block], times: int) -> Block:
-    """Run blocks in order, and that ``times`` times; what is said is that of the last round.
+    """Run blocks in order, ``times`` times; the info is that of the last round.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Parameter expansion: stretch scores, functions and noise together.
+"""Parameter expansion: rescale scores, functions and noise together.
 
 ``(T, b, v, sigma) -> alpha (T, b, v, sigma)`` leaves every Gaussian density times its Jacobian
 unchanged, so that given everything else log alpha has density
