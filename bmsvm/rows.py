@@ -158,8 +158,8 @@ def from_batches(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Write a stream of rows to a file, and return them as a memory map, with their labels.
 
-    Fitting reads the rows several times, and an iterator can be read once. Only one batch and the labels
-    are held in memory.
+    Fitting reads the rows several times, and an iterator can be read once. Only one batch and
+    the labels are held in memory.
 
     Parameters
     ----------
