@@ -206,6 +206,7 @@ def _solve_working_set(
     settings.eps_abs, settings.eps_rel, settings.max_iter = residual, 0.0, MOST_STEPS
     settings.eps_duality_gap_abs = tol / 1000 / (scale * offset)
     settings.eps_duality_gap_rel = 0.0
+    settings.reg_lower_limit, settings.reg_finetune_lower_limit = 1e-13, 1e-15
     solver.setup(
         everything,
         np.append(-pull / offset - 1, np.zeros(extra)),
