@@ -5,7 +5,7 @@ scores, fixes them there, and solves the quadratic programme of the others, the 
 the dense interior-point solver PIQP. The scores then give the contribution of each fixed variable
 to the duality gap. Variables that contribute join the working set, until the gap is small enough.
 A small problem starts with all variables in the working set, a large one with approximate scores
-from half of the rows. The working set is 3 to 7 times faster than PIQP on all variables at 2,500
+from half of the rows. The working set is 2 to 6 times faster than PIQP on all variables at 2,500
 variables, and allows 20,000 (``benchmarks/msvm_solvers.py``).
 """
 
