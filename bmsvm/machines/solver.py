@@ -5,7 +5,7 @@ scores, fixes them there, and solves the quadratic programme of the others, the 
 the dense interior-point solver PIQP. The scores then give the contribution of each fixed variable
 to the duality gap. Variables that contribute join the working set, until the gap is small enough.
 A small problem starts with all variables in the working set, a large one with approximate scores
-from half of the rows. The working set is 4 to 8 times faster than PIQP on all variables at 2,500
+from half of the rows. The working set is 2 to 6 times faster than PIQP on all variables at 2,500
 variables, and allows 20,000 (``benchmarks/msvm_solvers.py``).
 """
 
@@ -206,6 +206,7 @@ def _solve_working_set(
     settings.eps_abs, settings.eps_rel, settings.max_iter = residual, 0.0, MOST_STEPS
     settings.eps_duality_gap_abs = tol / 1000 / (scale * offset)
     settings.eps_duality_gap_rel = 0.0
+    settings.reg_lower_limit, settings.reg_finetune_lower_limit = 1e-13, 1e-15
     solver.setup(
         everything,
         np.append(-pull / offset - 1, np.zeros(extra)),
