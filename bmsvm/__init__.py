@@ -1,6 +1,6 @@
 """Bayesian multicategory support vector machines."""
 
-from bmsvm._version import __version__
+from bmsvm._version import __version__ as __version__
 from bmsvm.estimators import BMSVMClassifier
 from bmsvm.features import LowRank
 from bmsvm.inference import (
@@ -26,7 +26,6 @@ __all__ = [
     "MSVMClassifier",
     "OneVsRestSVC",
     "Problem",
-    "__version__",
     "cross_validate",
     "cross_validate_modes",
     "from_batches",
