@@ -263,7 +263,11 @@ def draw_figure(found: Mapping[Configuration, dict[str, Any]], n_values: int, pa
     for axes in panels[len(found) :]:
         axes.set_axis_off()
     figure.legend(
-        handles.values(), handles, loc="outside lower center", ncols=len(names), fontsize=7
+        handles.values(),
+        handles,
+        loc="outside lower center",
+        ncols=min(len(names), 2 * columns),
+        fontsize=7,
     )
     figure.savefig(path, dpi=120)
 

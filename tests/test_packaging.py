@@ -75,7 +75,8 @@ def test_it_is_built_and_runs_in_an_empty_environment(kind, tmp_path):
     else:
         with tarfile.open(built) as archive:
             names = [name.split("/", 1)[-1] for name in archive.getnames()]
-        assert {"tests/oracle.py", "constraints.txt", "LICENSE"} <= set(names)
+        assert {"tests/oracle.py", "reproduction/table1.py", "constraints.txt"} <= set(names)
+        assert "LICENSE" in names
     assert any(name.endswith("py.typed") for name in names)
     assert any(name.endswith("glass.csv") for name in names)
     run(sys.executable, "-m", "venv", tmp_path / "empty")

@@ -50,8 +50,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         shutil.copy(ROOT / "pyproject.toml", folder)
-        shutil.copytree(ROOT / "tests", folder / "tests", ignore=IGNORED)
-        shutil.copytree(ROOT / "bmsvm", folder / "bmsvm", ignore=IGNORED)
+        for name in ("bmsvm", "reproduction", "tests"):
+            shutil.copytree(ROOT / name, folder / name, ignore=IGNORED)
         if not given.no_baseline:
             for selection in dict.fromkeys(each.tests for each in chosen):
                 code, said = run_tests(folder, selection)
