@@ -35,7 +35,7 @@ def all_rows_problem(rows: np.ndarray, labels: np.ndarray, theta: Any) -> Proble
     scores, and so the other n are added to the shape of the prior.
     """
     hyper = replace(PAPER, noise_shape=PAPER.noise_shape + len(rows))
-    problem = prepare(rows, labels, lengthscale=theta, hyperparameters=hyper)
+    problem = prepare(rows, labels, lengthscale=theta, likelihood="hinge", hyperparameters=hyper)
     return replace(problem, coupling="independent", masked=None)
 
 

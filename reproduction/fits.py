@@ -11,28 +11,38 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from numpyro.diagnostics import split_gelman_rubin
+from sklearn.model_selection import StratifiedKFold
 
 from bmsvm import (
+    HMC,
     PAPER,
     AltMSVM,
     BMSVMClassifier,
     BMSVMGibbs,
-    LowRank,
+    Evidence,
+    Fourier,
     MSVMClassifier,
+    Nystrom,
     OneVsRestSVC,
+    Paper,
+    Posterior,
+    Predictive,
     Problem,
+    Sampled,
     prepare,
     run_chains,
 )
-from bmsvm.inference import Run
-from bmsvm.inference.posterior import posterior_of
-from bmsvm.inference.run import values_of
+from bmsvm.convergence import diagnose
+from bmsvm.inference import Blocks, Run
+from bmsvm.inference.adaptation import Phase
+from bmsvm.inference.algorithm import Algorithm
 from bmsvm.kernels import Factor
-from bmsvm.models.couplings import class_vector
+from bmsvm.machines import Grid
+from bmsvm.models import scores_of
+from bmsvm.models.couplings import class_vector, contrast
 from bmsvm.models.hierarchy import latent
-from bmsvm.models.kernel_parameters import Design, masked_design
-from bmsvm.models.likelihoods import exclusion_probabilities
+from bmsvm.models.integrated import draw_columns
+from bmsvm.models.theta import Design, masked_design, nearest_on_grid
 from reproduction.all_rows import all_rows_blocks, all_rows_problem
 from reproduction.protocol import standardized
 from reproduction.simulate import LIVELY
@@ -47,68 +57,41 @@ __all__ = [
     "fit_all_rows",
     "fit_machine",
     "fit_posterior",
+    "noise_nodes_of",
     "tune_machine",
 ]
 
 # Table 1 -------------------------------------------------------------------------------------
 
-PAPER_CHAIN: dict[str, Any] = {
-    "num_chains": 1,
-    "num_warmup": 5000,
-    "num_samples": 500,
-    "thinning": 10,
-}
-"""M1 = 10,000 sweeps, the first M2 = 5,000 dropped, every M = 10th kept."""
-
-OWN_CHAINS = {
-    "num_chains": 4,
+OWN_CHAINS: dict[str, Any] = {
+    "hyperparameters": PAPER,
+    "sampler": HMC(thinning=2),
     "num_warmup": 300,
     "num_samples": 150,
-    "thinning": 2,
-    "calibration": None,
 }
-"""The package's own sampler, which needs fewer sweeps; posterior means as they are."""
+"""The package's own sampler, which needs fewer sweeps, under the paper's priors."""
 
-QUICK_CHAIN: dict[str, Any] = {
-    "num_chains": 1,
-    "num_warmup": 200,
-    "num_samples": 100,
-    "thinning": 1,
-}
+QUICK_CHAIN: dict[str, Any] = {"num_chains": 1, "num_warmup": 200, "num_samples": 100}
 
 POSTERIORS: dict[str, dict[str, Any]] = {
-    "bmsvm": {
-        "preset": "paper",
-        "coupling": "independent",
-        "likelihood": "hinge",
-        "decision": "paper",
-        "hyperparameters": PAPER,
-        **PAPER_CHAIN,
-    },
     "sum_to_zero": {
         "likelihood": "hinge",
-        "decision": "paper",
-        "hyperparameters": PAPER,
+        "predictive": Predictive(calibrate=False, decision="exclusion"),
         **OWN_CHAINS,
     },
-    "normalized": {"hyperparameters": PAPER, **OWN_CHAINS},
+    "normalized": {"predictive": "posterior", **OWN_CHAINS},
     "default": {},
-    "evidence": {"lengthscale": "marginal-likelihood"},
-    "per_feature": {
-        "lengthscale": "marginal-likelihood",
-        "lengthscale_options": {"per_feature": True, "num_steps": 120, "step_size": 0.15},
-    },
+    "evidence": {"lengthscale": "evidence"},
+    "per_feature": {"lengthscale": Evidence(per_feature=True, num_steps=120, step_size=0.15)},
 }
-"""Arguments of the classifier, by row of the table."""
+"""Arguments of the classifier, by row of the table; the row ``bmsvm`` is the paper's."""
 
 MACHINES: dict[str, Any] = {"msvm": MSVMClassifier, "ovr": OneVsRestSVC, "altmsvm": AltMSVM}
-TUNING = {
-    "gamma": "cv",
-    "lengthscale": "cv",
-    "gamma_grid": np.geomspace(1e-3, 10, 5),
-    "lengthscale_grid": np.geomspace(1.75, 14, 4),
-    "folds": 5,
-}
+TUNING = Grid(
+    gamma=np.geomspace(1e-3, 10, 5),
+    lengthscale=np.geomspace(1.75, 14, 4),
+    folds=StratifiedKFold(5, shuffle=True, random_state=0),
+)
 """Five folds; the grid of theta has the paper's 3.5."""
 
 
@@ -141,10 +124,15 @@ def fit_posterior(
 
     ``theta`` is a lengthscale or ``"sample"``; None to leave it to the classifier.
     """
-    settings = {**POSTERIORS[row], **(QUICK_CHAIN if quick else {})}
-    if theta is not None:
-        settings["lengthscale"] = theta
-    model = BMSVMClassifier(random_state=0, **settings)
+    settings: dict[str, Any] = {} if theta is None else {"lengthscale": theta}
+    if quick:
+        settings.update(QUICK_CHAIN)
+    if row == "bmsvm":
+        if quick:
+            settings["sampler"] = Paper(thinning=1)
+        model = BMSVMClassifier.paper(random_state=0, **settings)
+    else:
+        model = BMSVMClassifier(random_state=0, **{**POSTERIORS[row], **settings})
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # R-hat is recorded
         model.fit(rows, labels)
@@ -165,34 +153,36 @@ def fit_all_rows(
     """Run the sweep over all rows on rows (n, p), and predict new ones (m, p) by eq. (20)."""
     inside, outside = standardized(rows), standardized(new, rows)
     sampled = isinstance(theta, str)
+    paper = BMSVMClassifier.paper()
     blocks = all_rows_blocks(sample_theta=sampled)
+    sweep = Blocks(sweep=blocks, thinning=paper.sampler.thinning)
+    lengths = {"num_warmup": paper.num_warmup, "num_samples": paper.num_samples}
+    if quick:
+        sweep = replace(sweep, thinning=1)
+        lengths = {name: QUICK_CHAIN[name] for name in lengths}
     with jax.enable_x64(True):
         run = run_chains(
-            BMSVMGibbs(lengthscale=theta, coupling="independent", blocks=blocks),
+            BMSVMGibbs(sampler=sweep),
             jax.random.key(0),
             all_rows_problem(inside, labels, theta),
+            num_chains=1,
             collect=_sites(sampled),
-            progress_bar=False,
-            **(QUICK_CHAIN if quick else PAPER_CHAIN),
+            **lengths,
         )
     _check_complete(run)
-    posterior = posterior_of(
-        run.samples, run.state.problem, inside, lengthscale=1.0 if sampled else theta
+    posterior = Posterior(
+        run.samples, run.problem, inside, lengthscale=None if sampled else theta, remainder=False
     )
-    parts = list(posterior.evaluate(outside))
-    exclusion = np.concatenate(
-        [exclusion_probabilities(part.functions, axis=1).mean(-1) for part in parts]
-    )
-    chances = np.concatenate([part.probabilities.mean(-1) for part in parts])
-    scales = np.stack([run.samples[name] for name in ("noise_variance", "precision")])
-    r_hat = max(float(split_gelman_rubin(np.log(each))) for each in scales)
+    scales = {name: np.log(run.samples[name]) for name in ("noise_variance", "precision")}
+    r_hat = max(each.r_hat for each in diagnose(scales).values())
     chosen = np.median(run.samples["lengthscale"]) if sampled else np.asarray(theta)
+    exclusion, chances = posterior.exclusion(outside), posterior.probabilities(outside)
     return Fit(exclusion.argmin(axis=1), chances, _numbers(run, r_hat, chosen))
 
 
 def tune_machine(row: str, rows: np.ndarray, labels: np.ndarray) -> dict[str, float]:
     """Gamma and theta of a machine by cross-validation on rows (n, p)."""
-    machine = MACHINES[row](random_state=0, **TUNING).fit(rows, labels)
+    machine = MACHINES[row](gamma="cv", lengthscale="cv", grid=TUNING).fit(rows, labels)
     return {"gamma": float(machine.gamma_), "lengthscale": float(machine.lengthscale_)}
 
 
@@ -206,7 +196,7 @@ def fit_machine(
     """Fit a machine with given gamma and theta to rows (n, p), and predict new ones (m, p)."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the duality gap is recorded
-        machine = MACHINES[row](random_state=0, **tuned).fit(rows, labels)
+        machine = MACHINES[row](**tuned).fit(rows, labels)
     numbers = {"duality_gap": float(machine.duality_gap_), **tuned}
     return Fit(machine.predict(new), None, numbers)
 
@@ -252,16 +242,17 @@ class Configuration(NamedTuple):
         ``"fixed"`` or ``"sampled"``, on a grid.
     factor
         ``"exact"``; ``"truncated"``: the leading columns of the factor, as of a singular Gram
-        matrix of many rows; or a kind of :class:`bmsvm.LowRank`.
-    preset
-        Of the sampler; ``"large"`` has a model of its own, see :mod:`reproduction.simulate`.
+        matrix of many rows; ``"nystrom"`` or ``"fourier"``.
+    sampler
+        ``"hmc"``; or ``"collapsed"``, which has a model of its own, see
+        :mod:`reproduction.simulate`.
     """
 
     likelihood: str
     coupling: str
     theta: str
     factor: str
-    preset: str = "default"
+    sampler: str = "hmc"
 
     @property
     def name(self) -> str:
@@ -269,32 +260,31 @@ class Configuration(NamedTuple):
         return "-".join(self)
 
 
-@functools.cache
-def _sampler(configuration: Configuration) -> BMSVMGibbs:
-    return BMSVMGibbs(
-        lengthscale="sample" if configuration.theta == "sampled" else THETA,
-        likelihood=configuration.likelihood,
-        preset=configuration.preset,
-    )
+APPROXIMATIONS = {"nystrom": Nystrom(rank=RANK), "fourier": Fourier(rank=RANK)}
 
 
 def calibration_problem(configuration: Configuration, labels: np.ndarray) -> Problem:
     """Return the model of a configuration with labels (n,), among which every class occurs."""
-    sampled = configuration.theta == "sampled"
-    low_rank = configuration.factor not in ("exact", "truncated")
     problem = prepare(
         ROWS,
         labels,
-        lengthscale="sample" if sampled else THETA,
-        lengthscale_grid=THETAS if sampled else None,
+        lengthscale=Sampled(grid=THETAS) if configuration.theta == "sampled" else THETA,
         coupling=configuration.coupling,
         likelihood=configuration.likelihood,
         hyperparameters=LIVELY,
-        features=LowRank(configuration.factor, rank=RANK) if low_rank else None,
+        approximation=APPROXIMATIONS.get(configuration.factor),
     )
-    if configuration.factor == "truncated":
-        problem = _truncated(problem, RANK)
-    return _sampler(configuration).prepare(problem)
+    return _truncated(problem, RANK) if configuration.factor == "truncated" else problem
+
+
+def noise_nodes_of(configuration: Configuration, problem: Problem) -> np.ndarray | None:
+    """Points (J, k) of the noise in the model of the collapsed sampler; None for the others."""
+    setup = _algorithm(configuration, problem).setup(problem)
+    return None if setup is None else np.asarray(setup.reference.nodes)
+
+
+def _algorithm(configuration: Configuration, problem: Problem) -> Algorithm:
+    return BMSVMGibbs(sampler=configuration.sampler).algorithm(problem)
 
 
 def _truncated(problem: Problem, rank: int) -> Problem:
@@ -332,36 +322,51 @@ def calibration_draws(
     dict
         Draws (N, s, ...) of the parameters, of the scores (n, c) and of the functions (n, c).
     """
-    stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *problems)
-    found = _chains(
-        keys,
-        stacked,
-        jnp.asarray(warmup),
-        jnp.asarray(thinning),
-        sampler=_sampler(configuration),
-        draws=draws,
-    )
+    algorithm = _algorithm(configuration, problems[0])
+    each = [(problem, algorithm.setup(problem)) for problem in problems]
+    stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *each)
+    lengths = jnp.asarray(warmup), jnp.asarray(thinning)
+    found = _chains(keys, stacked, *lengths, algorithm=algorithm, draws=draws)
     return jax.tree.map(np.asarray, found)
 
 
-@functools.partial(jax.jit, static_argnames=("sampler", "draws"))
-def _chains(keys, problems, warmup, thinning, *, sampler: BMSVMGibbs, draws: int):
+@functools.partial(jax.jit, static_argnames=("algorithm", "draws"))
+def _chains(keys, problems, warmup, thinning, *, algorithm: Algorithm, draws: int):
     """Chains in one program: calls of ``run_chains`` took two to six times as long (3 models)."""
 
-    def sweep(_, state):
-        return sampler.sample(state, (), {})
+    def one(key, given):
+        problem, setup = given
+        key_init, key = jax.random.split(key)
 
-    def one(key, problem):
-        def draw(state, _):
-            state = jax.lax.fori_loop(0, thinning, sweep, state)
-            here = problem.at(state.position.kernel)
-            sites = values_of(state, ("scores", *_sites(problem.grid is not None)))
-            inside = latent(jnp.zeros(()), sites.pop("weights"), here)
-            functions = sites["intercept"] + class_vector(inside, here.coupling)
-            return state, {**sites, "functions": functions}
+        def sweep(i, chain):
+            here = jax.random.fold_in(key, i)
+            return algorithm.step(here, chain, setup, problem, Phase(i, warmup))[0]
 
-        state = sampler.init(key, warmup, None, (problem,), {})
-        state = jax.lax.fori_loop(0, warmup, sweep, state)
-        return jax.lax.scan(draw, state, length=draws)[1]
+        def draw(chain, number):
+            first = warmup + number * thinning
+            chain = jax.lax.fori_loop(first, first + thinning, sweep, chain)
+            key_scores = jax.random.fold_in(jax.random.fold_in(key, first), 1)
+            return chain, _quantities(key_scores, chain, setup, problem, algorithm)
+
+        chain = algorithm.init(key_init, {}, setup, problem)
+        chain = jax.lax.fori_loop(0, warmup, sweep, chain)
+        return jax.lax.scan(draw, chain, jnp.arange(draws))[1]
 
     return jax.vmap(one)(keys, problems)
+
+
+def _quantities(key, chain, setup, problem: Problem, algorithm: Algorithm) -> dict[str, jax.Array]:
+    """Sites of a draw, the functions at the rows, and scores even if they are integrated out."""
+    sites = algorithm.sites(chain, setup, problem)
+    here = problem
+    if problem.grid is not None:
+        here = problem.at(nearest_on_grid(sites["lengthscale"], problem.grid.values))
+    weights = sites.pop("weights")
+    functions = class_vector(latent(jnp.zeros(()), weights, here), here.coupling)
+    if "scores" not in sites:
+        intercept = sites["intercept"] @ contrast(problem.n_classes)
+        nodes = setup.reference.nodes
+        scales = sites["noise_variance"], sites["precision"]
+        columns = draw_columns(key, weights, intercept, *scales, nodes, here)
+        sites["scores"] = scores_of(columns, here)
+    return {**sites, "functions": sites["intercept"] + functions}

@@ -7,7 +7,7 @@ class does not occur are drawn again: that leaves the posterior given the labels
 
 ``python -m reproduction.sbc`` runs all configurations: two couplings, three likelihoods, theta
 fixed and sampled, exact and truncated factors of the kernel; and approximations of low rank, under
-the default preset and under ``large``.
+HMC and under collapsed HMC.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from reproduction.fits import (
     Configuration,
     calibration_draws,
     calibration_problem,
+    noise_nodes_of,
 )
 from reproduction.simulate import Joint, draw_joint, likelihood_of_rows
 
@@ -52,17 +53,17 @@ CONFIGURATIONS = (
     ),
     *(Configuration(each, "sum_to_zero", "fixed", "nystrom") for each in LIKELIHOODS),
     *(
-        Configuration(likelihood, "sum_to_zero", "fixed", kind, "large")
+        Configuration(likelihood, "sum_to_zero", "fixed", kind, "collapsed")
         for likelihood, kind in itertools.product(("hinge", "normalized"), ("nystrom", "fourier"))
     ),
 )
 """All that ships and can be simulated; low rank goes with ``sum_to_zero`` and theta fixed only."""
 
-QUICK_NAMES = ("normalized-sum_to_zero-sampled-exact-default", "hinge-independent-fixed-truncated")
+QUICK_NAMES = ("normalized-sum_to_zero-sampled-exact-hmc", "hinge-independent-fixed-truncated")
 
 MORE_SWEEPS = 4
-"""Factor on the sweeps under ``probit``, whose scores are moved one by one, and under ``large``,
-whose reference suits many rows."""
+"""Factor on the sweeps under ``probit``, whose scores are moved one by one, and under
+``collapsed``, whose reference suits many rows."""
 
 FALSE_ALARM = 0.01
 """Probability that a correct sampler fails anywhere in a run."""
@@ -140,9 +141,10 @@ def truths(joint: Joint, coupling: str) -> dict[str, np.ndarray]:
 def simulated(rng: np.random.Generator, size: int, configuration: Configuration) -> Joint:
     """Draw from the joint distribution, given that every class occurs."""
     problem = calibration_problem(configuration, np.arange(N_ROWS) % N_CLASSES)
+    nodes = noise_nodes_of(configuration, problem)
     parts: list[Joint] = []
     while sum(len(part.labels) for part in parts) < size:
-        joint = draw_joint(rng, size, problem)
+        joint = draw_joint(rng, size, problem, nodes)
         keep = np.array([len(np.unique(each)) == N_CLASSES for each in joint.labels])
         parts.append(jax.tree.map(operator.itemgetter(keep), joint))
     return jax.tree.map(lambda *leaves: np.concatenate(leaves)[:size], *parts)
@@ -163,7 +165,7 @@ def draw_ranks(configuration: Sequence[str], settings: Sequence[int]) -> dict[st
     configuration = Configuration(*configuration)
     warmup, draws, thinning, replications = settings
     rng = np.random.default_rng(zlib.crc32(configuration.name.encode()))
-    slow = configuration.likelihood == "probit" or configuration.preset == "large"
+    slow = configuration.likelihood == "probit" or configuration.sampler == "collapsed"
     longer = MORE_SWEEPS if slow else 1
     with jax.enable_x64(True):
         joint = simulated(rng, replications, configuration)
@@ -220,7 +222,7 @@ def markdown(lines: list[dict[str, Any]]) -> str:
     """Return the summary as a table."""
     total = sum(len(line["p_values"]) for line in lines)
     rows = [
-        "| likelihood | coupling | theta | factor | preset | least p-value, of "
+        "| likelihood | coupling | theta | factor | sampler | least p-value, of "
         "| times all, at most 1 | verdict | correlation of draws |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
@@ -256,9 +258,9 @@ def draw_figure(found: Mapping[Configuration, dict[str, Any]], n_values: int, pa
             (handles[name],) = axes.plot(
                 share, curve, color=style.colour, linestyle=style.line, linewidth=0.9
             )
-        likelihood, coupling, theta, factor, preset = configuration
-        sampler = "" if preset == "default" else f", {preset}"
-        axes.set_title(f"{likelihood}, {coupling}\ntheta {theta}, {factor}{sampler}", fontsize=7)
+        likelihood, coupling, theta, factor, sampler = configuration
+        named = "" if sampler == "hmc" else f", {sampler}"
+        axes.set_title(f"{likelihood}, {coupling}\ntheta {theta}, {factor}{named}", fontsize=7)
         axes.tick_params(labelsize=6)
     for axes in panels[len(found) :]:
         axes.set_axis_off()
