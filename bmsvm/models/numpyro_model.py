@@ -6,7 +6,7 @@ sees a whitened density; what a user wants to read are deterministic sites.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, cast
 
 import jax
@@ -164,29 +164,35 @@ def hierarchical_model(
 
 
 def machine_sites(position: Position, problem: Problem) -> dict[str, jax.Array]:
-    """Sites of :func:`hierarchical_model` with ``integrate_weights=False`` at a position."""
+    """Sites of :func:`hierarchical_model` with ``integrate_weights=False`` at a position.
+
+    They are independent of everything where a column does not observe a row, and past the rank of
+    K; there they are zero.
+    """
     scale = jnp.sqrt(position.noise_variance)
     root_eta = jnp.sqrt(problem.hyper.intercept_precision)
     functions = latent(position.intercept, position.weights, problem)
+    observed = problem.design.mask.T > 0
     return {
         "noise_variance": position.noise_variance,
         "precision": position.precision,
         "white_intercept": position.intercept * root_eta / scale,
         "white_weights": position.weights * jnp.sqrt(position.precision) / scale,
-        "white_noise": (position.columns - functions) / scale,
+        "white_noise": jnp.where(observed, position.columns - functions, 0.0) / scale,
     }
 
 
 def position_of_sites(
-    sites: dict[str, jax.Array], position: Position, problem: Problem
+    sites: Mapping[str, jax.Array], position: Position, problem: Problem
 ) -> Position:
     """Undo :func:`machine_sites`, under a problem whose hyperparameters may be others."""
     noise_variance, precision = sites["noise_variance"], sites["precision"]
     scale = jnp.sqrt(noise_variance)
     intercept = scale * sites["white_intercept"] / jnp.sqrt(problem.hyper.intercept_precision)
     weights = scale / jnp.sqrt(precision) * sites["white_weights"]
+    columns = latent(intercept, weights, problem) + scale * sites["white_noise"]
     return position._replace(
-        columns=latent(intercept, weights, problem) + scale * sites["white_noise"],
+        columns=jnp.where(problem.design.mask.T > 0, columns, 0.0),
         intercept=intercept,
         weights=weights,
         noise_variance=noise_variance,
