@@ -217,7 +217,7 @@ def _of_chains(
         if asked and "scores" not in samples:
             remedy = ", or pass log_likelihood=False" if name == "log_likelihood" else ""
             raise ValueError(
-                f'{name} needs the scores: run without extra_fields=("~z._scores",){remedy}'
+                f'{name} needs the scores: run without extra_fields=("~z.scores",){remedy}'
             )
     problem, X, y = _data(mcmc)
     names = None
