@@ -116,8 +116,7 @@ def hierarchical_model(
     observed
         Whether ``y`` is the data. If not it is drawn, as posterior predictive checks need. With
         draws of :class:`bmsvm.BMSVMGibbs`, whose scores are a deterministic site here, pass
-        ``condition_deterministic=True`` to ``numpyro.infer.Predictive``, or in its older
-        versions ``exclude_deterministic=False``.
+        ``condition_deterministic=True`` to ``numpyro.infer.Predictive``.
     """
     n, k = problem.n_rows, problem.n_columns
     noise_variance = numpyro.sample("noise_variance", noise_prior(problem))
