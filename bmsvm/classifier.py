@@ -128,6 +128,8 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
         theta, or its posterior median if it was sampled; None if the kernel has none.
     diagnostics_ : dict
         R-hat and effective sample size of the watched quantities, by name.
+    row_indices_ : ndarray of shape (n,)
+        Indices of the rows of positive weight in the data.
     n_iter_ : int
         Sweeps of each chain, warm-up included.
     seed_ : int
@@ -271,6 +273,13 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
             run = _quietly(self.run_.more, num_samples)
             self._summarise(run, self.posterior_.training_rows, asked=asked)
         return self
+
+    @property
+    def row_indices_(self) -> np.ndarray:
+        """Indices in the data of the rows of positive weight, shape (n,)."""
+        check_is_fitted(self, "posterior_")
+        every = np.arange(len(self.posterior_.training_rows))
+        return every if self._kept is None else self._kept
 
     def _check_settings(self, checkpoint: Any) -> None:
         """Raise ``ValueError`` for settings that make no sense, before any work is done."""

@@ -16,7 +16,7 @@ from sklearn.metrics import log_loss
 
 from bmsvm import BMSVMClassifier, plots
 from bmsvm.datasets import load_wine
-from bmsvm.diagnostics import to_arviz
+from bmsvm.arviz import to_arviz
 from bmsvm.inference.uncertainty import Uncertainty
 from bmsvm.plots.style import class_style
 

@@ -33,6 +33,7 @@ from bmsvm.prediction.evaluate import (
     Draws,
     Stage,
     functions_and_probabilities,
+    log_mean_likelihoods,
     pad_rows,
     padded_columns,
     projection_of,
@@ -381,6 +382,35 @@ class Posterior:
         return PredictiveDraws(functions, scores, chances, below.sum(axis=-1))
 
     # The training rows ----------------------------------------------------------------------
+
+    def log_likelihood(self, functions: np.ndarray) -> np.ndarray:
+        """``log E p(y_i | z_i)``, ``z_i ~ N(f_i, sigma2)``, of each draw and training row: (s, n).
+
+        Under ``hinge`` p(y | z) is the pseudo-likelihood (11). Under ``probit`` none of the points
+        at which the noise is integrated may have the label; then half a point has it.
+
+        Parameters
+        ----------
+        functions
+            Class functions f at the training rows, shape (s, n, c), such as those of :meth:`draw`.
+        """
+        problem, n = self.problem, functions.shape[1]
+        if problem.coupling != "sum_to_zero":
+            raise ValueError(
+                'log_likelihood needs coupling="sum_to_zero", in which the noise of a row does not '
+                f"depend on its label; got {problem.coupling!r}: pass log_likelihood=False"
+            )
+        scale = np.sqrt(self.flat("noise_variance"))[:, None, None]
+        points = self._points(FINE_POINTS, NOISE_STREAM)
+        noise = scale * (points @ class_map(problem.coupling, problem.n_classes))
+        weights = problem.row_weights
+        return log_mean_likelihoods(
+            functions,
+            noise,
+            np.asarray(problem.labels)[:n],
+            None if weights is None else np.asarray(weights)[:n],
+            likelihood=problem.likelihood,
+        )
 
     def leave_one_out(self, *, max_draws: int | None = None, num_nodes: int = 128) -> LeaveOneOut:
         """Predict each training row as if its label had not been seen, by importance sampling.

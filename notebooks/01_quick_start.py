@@ -30,7 +30,7 @@ from sklearn.model_selection import train_test_split
 
 import bmsvm
 from bmsvm import BMSVMClassifier, datasets, plots
-from bmsvm.diagnostics import to_arviz
+from bmsvm.arviz import to_arviz
 
 # %% [markdown]
 # ## Data

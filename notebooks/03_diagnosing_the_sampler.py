@@ -32,7 +32,7 @@ import numpy as np
 from setting import size
 
 from bmsvm import PAPER, BMSVMClassifier, datasets
-from bmsvm.diagnostics import to_arviz
+from bmsvm.arviz import to_arviz
 
 # %% [markdown]
 # ## One posterior, three samplers

@@ -11,13 +11,12 @@ import matplotlib
 import numpy as np
 import pytest
 from numpyro.infer import MCMC
+from sklearn.exceptions import NotFittedError
 from small_models import CODES, NEW, WORDS, X, Y, fit
 
-from bmsvm import BMSVMClassifier, BMSVMGibbs, prepare
-from bmsvm.diagnostics import to_arviz
-from bmsvm.diagnostics.container import groups_of
-from bmsvm.diagnostics.likelihood import integrated_log_likelihood
-from bmsvm.estimators.classifier import FINE_POINTS
+from bmsvm import PAPER, BMSVMClassifier, BMSVMGibbs, Sampled, prepare
+from bmsvm.arviz import groups_of, to_arviz
+from bmsvm.posterior import FINE_POINTS
 
 ARVIZ_1 = int(az.__version__.split(".")[0]) >= 1
 GROUPS = {
@@ -38,9 +37,9 @@ def model():
 
 @pytest.fixture(scope="module")
 def chains():
-    """A run on labelled rows, with theta off the grid's way: fixed."""
+    """A run on labelled rows at a fixed theta."""
     mcmc = MCMC(
-        BMSVMGibbs(lengthscale=1.5, preset="gibbs"),
+        BMSVMGibbs(lengthscale=1.5, likelihood="hinge", hyperparameters=PAPER, sampler="gibbs"),
         num_warmup=20,
         num_samples=40,
         num_chains=2,
@@ -136,9 +135,10 @@ def test_the_log_likelihood_is_the_mean_over_the_noise(model, of_model):
 
 
 def test_under_probit_no_row_is_impossible(model):
-    posterior = replace(model._posterior(points=FINE_POINTS), likelihood="probit")
+    two = {"labels": np.array([0, 1]), "row_weights": None, "likelihood": "probit"}
+    posterior = replace(model.posterior_, problem=replace(model.posterior_.problem, **two))
     far = np.tile([50.0, -25.0, -25.0], (80, 2, 1))
-    found = integrated_log_likelihood(posterior, far, np.array([0, 1]))
+    found = posterior.log_likelihood(far)
     np.testing.assert_allclose(found[:, 0], 0)
     np.testing.assert_allclose(found[:, 1], np.log(0.5 / FINE_POINTS))
 
@@ -149,7 +149,7 @@ def test_weights_and_rows_left_out():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         weighted = BMSVMClassifier(
-            lengthscale=1.5, likelihood="hinge", preset="gibbs", num_chains=2, num_warmup=20,
+            lengthscale=1.5, likelihood="hinge", sampler="gibbs", num_chains=2, num_warmup=20,
             num_samples=20, random_state=0,
         ).fit(X, Y, sample_weight=weights)  # fmt: skip
     data = to_arviz(weighted)
@@ -168,20 +168,25 @@ def assert_theta_is_sampled(data):
 def test_a_sampled_lengthscale_has_its_acceptance(model):
     other = copy.copy(model)
     half = np.full((2, 40), 0.5)
-    samples = {**model.run_.samples, "lengthscale": half, "lengthscale_accept_prob": half}
-    other.run_ = replace(model.run_, samples=samples)
-    assert_theta_is_sampled(to_arviz(other))
+    grid = prepare(X / X.std(), Y, lengthscale=Sampled(grid=[0.5, 1.0])).grid
+    other.posterior_ = replace(
+        model.posterior_,
+        samples={**model.posterior_.samples, "lengthscale": half, "lengthscale_accept_prob": half},
+        problem=replace(model.posterior_.problem, grid=grid),
+        lengthscale=None,
+    )
+    assert_theta_is_sampled(to_arviz(other, log_likelihood=False, posterior_predictive=False))
 
 
 @pytest.mark.slow
 def test_a_fit_with_theta_keeps_its_acceptance():
     grid = np.geomspace(0.5, 5, 4)
-    assert_theta_is_sampled(to_arviz(fit(lengthscale="sample", lengthscale_grid=grid)))
+    assert_theta_is_sampled(to_arviz(fit(lengthscale=Sampled(grid=grid))))
 
 
 def test_chains_on_a_problem_say_what_they_lack(chains):
     problem = prepare(X / X.std(), Y, lengthscale=1.5)
-    mcmc = MCMC(BMSVMGibbs(blocks=()), num_warmup=0, num_samples=12, progress_bar=False)
+    mcmc = MCMC(BMSVMGibbs(sampler="gibbs"), num_warmup=0, num_samples=12, progress_bar=False)
     mcmc.run(jax.random.key(0), problem)
     data = to_arviz(mcmc, classes=WORDS)
     assert data["posterior"]["class"].values.tolist() == WORDS.tolist()
@@ -197,13 +202,14 @@ def test_chains_on_a_problem_say_what_they_lack(chains):
 def test_what_it_does_not_take_it_names(model, chains):
     with pytest.raises(TypeError, match="fitted must be a numpyro"):
         to_arviz({"precision": [1.0]})
-    with pytest.raises(TypeError, match="takes no 'dims' for a classifier"):
-        to_arviz(model, dims={})
+    with pytest.raises(NotFittedError):
+        to_arviz(BMSVMClassifier())
     with pytest.raises(ValueError, match="functions=True is for a classifier"):
         to_arviz(chains, functions=True)
-    posterior = replace(model._posterior(points=1), coupling="independent")
+    problem = replace(model.posterior_.problem, coupling="independent")
+    posterior = replace(model.posterior_, problem=problem)
     with pytest.raises(ValueError, match='log_likelihood needs coupling="sum_to_zero"'):
-        integrated_log_likelihood(posterior, np.zeros((80, N, 3)), CODES)
+        posterior.log_likelihood(np.zeros((80, N, 3)))
 
 
 @pytest.mark.filterwarnings("ignore")  # so few draws say little, and ArviZ says so

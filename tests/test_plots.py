@@ -12,7 +12,7 @@ from sklearn.decomposition import PCA
 from small_models import CODES, NEW, WORDS, X, Y, fit, renamed
 
 from bmsvm import BMSVMClassifier, plots
-from bmsvm.diagnostics import to_arviz
+from bmsvm.arviz import to_arviz
 from bmsvm.inference.cross_validation import CrossValidation
 from bmsvm.plots.confusion import confusion_draws
 from bmsvm.plots.intervals import share_interval

@@ -96,7 +96,10 @@ class BMSVMGibbs(MCMCKernel):
     given
         For use inside ``numpyro.infer.Gibbs``: ``given(problem, sites) -> problem`` says how the
         other sites of a larger model enter this one, for example through its hyperparameters. The
-        kernel then owns :data:`MACHINE_SITES`; docs/howto.md has an example.
+        kernel then owns :data:`MACHINE_SITES`, and the problem is the first argument of the larger
+        model; docs/howto.md has an example. theta must be fixed. Chains start at the
+        ``init_params`` of these sites, by default draws from their prior; under ``probit``, where
+        these contradict the labels, the scores start at a perfect fit instead.
 
     Examples
     --------
@@ -234,30 +237,47 @@ class BMSVMGibbs(MCMCKernel):
         """Return the problem of the model's arguments, given the other sites of a larger model."""
         kwargs = dict(kwargs or {})
         sites = kwargs.pop(GIBBS_SITES_KWARG, {})
-        problem = self.prepare(*args, **kwargs)
-        return problem if self.given is None else self.given(problem, sites)
+        if self.given is None:
+            return self.prepare(*args, **kwargs)
+        problem = args[0] if args else kwargs.get("problem")
+        if not isinstance(problem, Problem):
+            raise ValueError(
+                "the first argument of a model with a BMSVMGibbs(given=...) must be a problem of "
+                f"bmsvm.prepare; got {type(problem).__name__}"
+            )
+        return self.given(problem, sites)
+
+    def _check_composable(self, problem: Problem) -> None:
+        """Raise ``ValueError`` unless the sampler can be a block of ``numpyro.infer.Gibbs``."""
+        if isinstance(self.sampler_of(problem), CollapsedHMC):
+            raise ValueError("given needs a sampler that moves the scores, such as HMC()")
+        if problem.samples_kernel:
+            raise ValueError("given needs a problem whose lengthscale is fixed")
 
     def init(self, rng_key, num_warmup, init_params, model_args, model_kwargs) -> BMSVMState:
-        """Start chains; ``init_params`` may hold the sites that the algorithm can start at."""
+        """Start chains; ``init_params`` may hold the sites that the algorithm can start at.
+
+        With ``given`` it may hold all of :data:`MACHINE_SITES`.
+        """
         problem = self._problem(model_args, model_kwargs)
         algorithm = self.algorithm(problem)
-        if self.given is not None and isinstance(self.sampler_of(problem), CollapsedHMC):
-            raise ValueError("given needs a sampler that moves the scores, such as HMC()")
+        if self.given is not None:
+            self._check_composable(problem)
         with _concrete():
             setup = algorithm.setup(problem)
         self._sample_fn = self.sample
         start = dict(init_params or {})
-        if self.given is not None:
-            start = {}  # the sites of a larger model start at the algorithm's own values
-        unknown = set(start) - set(algorithm.startable)
+        known = algorithm.startable if self.given is None else MACHINE_SITES
+        unknown = set(start) - set(known)
         if unknown:
-            raise ValueError(
-                f"init_params may hold {sorted(algorithm.startable)}; got {sorted(unknown)} too"
-            )
+            raise ValueError(f"init_params may hold {sorted(known)}; got {sorted(unknown)} too")
 
         def one_chain(key, start):
             key, key_init = jax.random.split(key)
-            return algorithm.init(key_init, start, setup, problem), key
+            if self.given is None:
+                return algorithm.init(key_init, start, setup, problem), key
+            chain = algorithm.init(key_init, {}, setup, problem)
+            return _at_sites(start, chain, problem), key
 
         batched = not is_prng_key(rng_key)
         chain, key = (jax.vmap(one_chain) if batched else one_chain)(rng_key, start)
@@ -304,7 +324,7 @@ class BMSVMGibbs(MCMCKernel):
     def refresh(self, state: BMSVMState, model_args: Any, model_kwargs: Any) -> BMSVMState:
         """Return the state under other values of the sites that the model is conditioned on.
 
-        The machine's own sites stay; the position is computed again from them.
+        With ``given`` the machine's own sites stay, and the position is computed again from them.
         """
         problem = self._problem(model_args, model_kwargs)
         if self.given is None:
@@ -333,6 +353,15 @@ class BMSVMGibbs(MCMCKernel):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_sample_fn": None}
+
+
+def _at_sites(start: Mapping[str, jax.Array], chain: Any, problem: Problem) -> Any:
+    """Return a new chain that starts at values of some of :data:`MACHINE_SITES`."""
+    sites = {**machine_sites(chain.position, problem), **start}
+    position = position_of_sites(sites, chain.position, problem)
+    if problem.likelihood == "probit":
+        position = position._replace(columns=chain.position.columns)
+    return chain._replace(position=position)
 
 
 def sweep(state: BMSVMState, algorithm: Algorithm) -> tuple[Any, dict[str, jax.Array], jax.Array]:

@@ -6,7 +6,7 @@ sees a whitened density; what a user wants to read are deterministic sites.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, cast
 
 import jax
@@ -116,8 +116,7 @@ def hierarchical_model(
     observed
         Whether ``y`` is the data. If not it is drawn, as posterior predictive checks need. With
         draws of :class:`bmsvm.BMSVMGibbs`, whose scores are a deterministic site here, pass
-        ``condition_deterministic=True`` to ``numpyro.infer.Predictive``, or in its older
-        versions ``exclude_deterministic=False``.
+        ``condition_deterministic=True`` to ``numpyro.infer.Predictive``.
     """
     n, k = problem.n_rows, problem.n_columns
     noise_variance = numpyro.sample("noise_variance", noise_prior(problem))
@@ -164,29 +163,35 @@ def hierarchical_model(
 
 
 def machine_sites(position: Position, problem: Problem) -> dict[str, jax.Array]:
-    """Sites of :func:`hierarchical_model` with ``integrate_weights=False`` at a position."""
+    """Sites of :func:`hierarchical_model` with ``integrate_weights=False`` at a position.
+
+    They are independent of everything where a column does not observe a row, and past the rank of
+    K; there they are zero.
+    """
     scale = jnp.sqrt(position.noise_variance)
     root_eta = jnp.sqrt(problem.hyper.intercept_precision)
     functions = latent(position.intercept, position.weights, problem)
+    observed = problem.design.mask.T > 0
     return {
         "noise_variance": position.noise_variance,
         "precision": position.precision,
         "white_intercept": position.intercept * root_eta / scale,
         "white_weights": position.weights * jnp.sqrt(position.precision) / scale,
-        "white_noise": (position.columns - functions) / scale,
+        "white_noise": jnp.where(observed, position.columns - functions, 0.0) / scale,
     }
 
 
 def position_of_sites(
-    sites: dict[str, jax.Array], position: Position, problem: Problem
+    sites: Mapping[str, jax.Array], position: Position, problem: Problem
 ) -> Position:
     """Undo :func:`machine_sites`, under a problem whose hyperparameters may be others."""
     noise_variance, precision = sites["noise_variance"], sites["precision"]
     scale = jnp.sqrt(noise_variance)
     intercept = scale * sites["white_intercept"] / jnp.sqrt(problem.hyper.intercept_precision)
     weights = scale / jnp.sqrt(precision) * sites["white_weights"]
+    columns = latent(intercept, weights, problem) + scale * sites["white_noise"]
     return position._replace(
-        columns=latent(intercept, weights, problem) + scale * sites["white_noise"],
+        columns=jnp.where(problem.design.mask.T > 0, columns, 0.0),
         intercept=intercept,
         weights=weights,
         noise_variance=noise_variance,

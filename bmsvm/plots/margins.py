@@ -29,7 +29,7 @@ def margins(source: Any, *, ax: Axes | None = None) -> Axes:
     ----------
     source
         ArviZ data with the scores z (row, class) and the labels, from
-        :func:`bmsvm.diagnostics.to_arviz` of chains. Or a fitted classifier.
+        :func:`bmsvm.arviz.to_arviz` of chains. Or a fitted classifier.
     ax
         Axes to draw on; new ones if None.
 
@@ -98,7 +98,7 @@ def _scores(source: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     scores = draws_of(source, "scores")
     if not hasattr(source, "groups") and not hasattr(source, "children"):
         raise TypeError(
-            "source must be a fitted classifier or ArviZ data of chains (bmsvm.diagnostics."
+            "source must be a fitted classifier or ArviZ data of chains (bmsvm.arviz."
             f"to_arviz), which has the labels; got {type(source).__name__}"
         )
     codes = np.asarray(source["observed_data"]["y"])

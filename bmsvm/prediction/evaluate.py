@@ -32,9 +32,16 @@ from bmsvm.kernels.factor import RANK_MULTIPLE, Factor, projection
 from bmsvm.kernels.functions import Kernel, Precomputed, own_values
 from bmsvm.kernels.low_rank import raw_basis
 from bmsvm.models.couplings import class_map, class_vector
-from bmsvm.models.likelihoods import probabilities_by_class
+from bmsvm.models.likelihoods import log_mean_likelihood, probabilities_by_class
 
-__all__ = ["Draws", "Stage", "functions_and_probabilities", "pad_rows", "projection_of"]
+__all__ = [
+    "Draws",
+    "Stage",
+    "functions_and_probabilities",
+    "log_mean_likelihoods",
+    "pad_rows",
+    "projection_of",
+]
 
 ROWS = 128
 """Rows of a block."""
@@ -230,3 +237,46 @@ def _probabilities(functions: jax.Array, noise: jax.Array, *, likelihood: str) -
     scores = [light[:, j, :, None] + noise[j] for j in range(functions.shape[1])]
     each = probabilities_by_class(scores, likelihood)
     return jnp.stack([jnp.mean(p, axis=-1) for p in each], axis=1)
+
+
+def log_mean_likelihoods(
+    functions: np.ndarray,
+    noise: np.ndarray,
+    labels: np.ndarray,
+    weights: np.ndarray | None,
+    *,
+    likelihood: str,
+) -> np.ndarray:
+    """``log E p(y | f + noise)`` of each draw and row, shape (s, n).
+
+    Parameters
+    ----------
+    functions
+        Class functions f, shape (s, n, c).
+    noise
+        Points of the noise, shape (s, J, c).
+    labels, weights
+        Class index and weight of each row, shape (n,); weights are None if all are one.
+    likelihood
+        Name of the likelihood.
+    """
+    with jax.enable_x64(True):
+        logs = np.asarray(_log_means(functions, noise, labels, weights, likelihood=likelihood))
+    # Under probit all points may miss the label.
+    return np.maximum(logs, np.log(0.5 / noise.shape[1])) if likelihood == "probit" else logs
+
+
+@functools.partial(jax.jit, static_argnames="likelihood")
+def _log_means(
+    functions: jax.Array,
+    noise: jax.Array,
+    labels: jax.Array,
+    weights: jax.Array | None,
+    *,
+    likelihood: str,
+) -> jax.Array:
+    def one_draw(draw):
+        function, around = draw
+        return log_mean_likelihood(function[:, None] + around, labels, likelihood, weights)
+
+    return jax.lax.map(one_draw, (functions, noise))
