@@ -95,7 +95,10 @@ def _convergence(model: Any) -> Section:
         f"most {LARGEST_R_HAT}, the effective sample size (ESS) at least {SMALLEST_ESS:.0f}."
     ]
     samples = model.posterior_.samples
-    for name, what in (("accept_prob", "scores"), ("lengthscale_accept_prob", "theta")):
+    rates = {"scores": "accept_prob"}
+    if "lengthscale" in samples:
+        rates["theta"] = "lengthscale_accept_prob"
+    for what, name in rates.items():
         if name in samples:
             texts.append(f"Mean acceptance rate, {what}: {np.mean(samples[name]):.2f}.")
     traces = [

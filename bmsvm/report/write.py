@@ -81,17 +81,12 @@ def report_html(
     return _template().render(
         title=title or "Bayesian multicategory SVM",
         summary=summary,
-        verdict=_sentence(summary.verdict),
-        # The verdict is not repeated.
-        advice=_sentence((remedy or "").removeprefix(f"{summary.verdict}: ")),
+        verdict=summary.verdict[0].upper() + summary.verdict[1:],
+        advice="" if remedy is None else remedy.removeprefix(f"{summary.verdict}: ") + ".",
         sections=sections,
         light=LIGHT,
         dark=DARK,
     )
-
-
-def _sentence(text: str) -> str:
-    return text[:1].upper() + text[1:]
 
 
 def _training_data(model: Any) -> tuple[np.ndarray, np.ndarray] | None:
