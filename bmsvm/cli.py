@@ -21,8 +21,8 @@ from bmsvm._version import __version__
 from bmsvm.checkpoint import replacing
 from bmsvm.classifier import BMSVMClassifier
 from bmsvm.inference.samplers import NAMED as SAMPLERS
-from bmsvm.kernels import NAMED as KERNELS
 from bmsvm.kernels import Fourier, Nystrom
+from bmsvm.kernels.functions import NAMED as KERNELS
 from bmsvm.models.couplings import COUPLINGS
 from bmsvm.models.likelihoods import LIKELIHOODS
 from bmsvm.persistence import load, save
@@ -34,17 +34,16 @@ __all__ = ["main"]
 
 FAILED, INTERRUPTED = 1, 130
 
+DEFAULTS = BMSVMClassifier().get_params()
+
 OPTIONS = {
+    **{name: f"--{name}" for name in (*DEFAULTS, "checkpoint", "rank")},
     "num_chains": "--chains",
     "num_warmup": "--warmup",
     "num_samples": "--draws",
     "random_state": "--seed",
     "class_weight": "--class-weight",
-    "max_rank": "--rank",
-    "rank": "--rank",
     "y": "--target",
-    **{name: f"--{name}" for name in ("approximation", "checkpoint", "coupling", "kernel")},
-    **{name: f"--{name}" for name in ("lengthscale", "likelihood", "predictive", "sampler")},
 }
 """Names that errors of the package start with, and the options of this program."""
 
@@ -237,7 +236,6 @@ def _parser() -> argparse.ArgumentParser:
     add("--target", required=True, help="column of the labels, read as text")
     add("-o", "--output", required=True, help="model file to write")
     add("--drop", action="append", default=[], metavar="COLUMN", help="column to ignore")
-    defaults = BMSVMClassifier().get_params()
     for name, choices in (
         ("likelihood", LIKELIHOODS),
         ("coupling", COUPLINGS),
@@ -245,17 +243,17 @@ def _parser() -> argparse.ArgumentParser:
         ("approximation", ("auto", "exact", "nystrom", "fourier")),
         ("sampler", ("auto", *SAMPLERS)),
     ):
-        add(f"--{name}", choices=list(choices), default=defaults[name], help=DEFAULT)
+        add(f"--{name}", choices=list(choices), default=DEFAULTS[name], help=DEFAULT)
     methods = ", ".join(("auto", "sample", *METHODS))
     add(
         "--lengthscale",
         type=_lengthscale,
-        default=defaults["lengthscale"],
+        default=DEFAULTS["lengthscale"],
         help=f"a number in units of the standardised features, or one of {methods}; {DEFAULT}",
     )
     add("--rank", type=_count, help="number of basis functions of nystrom or fourier")
-    add("--chains", type=_count, default=defaults["num_chains"], help=DEFAULT)
-    add("--draws", type=_count, default=defaults["num_samples"], help=f"of each chain; {DEFAULT}")
+    add("--chains", type=_count, default=DEFAULTS["num_chains"], help=DEFAULT)
+    add("--draws", type=_count, default=DEFAULTS["num_samples"], help=f"of each chain; {DEFAULT}")
     add("--warmup", type=_count, help="sweeps of warm-up; default: 300, or 150 with mode-cv")
     add("--checkpoint", metavar="DIR", help="keep the chains there and resume; needs --seed")
     add("--class-weight", choices=["balanced"], help="weights of the classes")

@@ -60,8 +60,8 @@ def margins(source: Any, *, ax: Axes | None = None) -> Axes:
         "other classes": ax.scatter([], [], facecolors="none", edgecolors=colour, s=14),
         f"hinge, {hinge:.3g}": ax.axvline(hinge, color=colour, linestyle="--", linewidth=1),
     }
-    place = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0), "ncols": 3}
-    ax.legend(handles.values(), handles.keys(), fontsize="small", frameon=False, **place)
+    place: dict[str, Any] = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0), "ncols": 3}
+    ax.legend(list(handles.values()), list(handles), fontsize="small", frameon=False, **place)
     ax.set_yticks(range(c), [text_of(name) for name in names])
     ax.set(xlabel="posterior mean of z", ylim=(-0.6, c - 0.4))
     return ax

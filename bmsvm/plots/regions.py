@@ -101,9 +101,9 @@ def decision_regions(
     if codes is not None:
         for number, name in enumerate(model.classes_):
             mark_class(ax, points[codes == number], number, name, edge=DARK)
-        ring = {"facecolors": "none", "edgecolors": DARK, "linewidths": 0.8}
-        supporting = points[support_share(model, X, codes) >= support]
-        ax.scatter(*supporting.T, s=60, label="support-like", **ring)
+        ring: dict[str, Any] = {"facecolors": "none", "edgecolors": DARK, "linewidths": 0.8}
+        first, second = points[support_share(model, X, codes) >= support].T
+        ax.scatter(first, second, s=60, label="support-like", **ring)
         ax.legend(fontsize="small", loc="best", facecolor="white", edgecolor=DARK, labelcolor=DARK)
     ax.set(xlabel=plane.names[0], ylabel=plane.names[1])
     return ax

@@ -118,8 +118,8 @@ def reliability(
     )
     ax.plot(table.predicted, table.observed, style.marker, color=style.colour, label="observed")
     for middle, high, count in zip(table.edges.mean(1), table.upper, table.rows, strict=True):
-        place = {"ha": "center", "va": "bottom", "fontsize": "x-small"}
-        ax.annotate(str(count), (middle, high), color=colour, **place)
+        label: dict[str, Any] = {"ha": "center", "va": "bottom", "fontsize": "x-small"}
+        ax.annotate(str(count), (middle, high), color=colour, **label)
     ax.set(xlabel=f"predicted probability, {what}", ylabel="observed share")
     ax.set(xlim=(0, 1), ylim=(0, 1.08))
     ax.legend(loc="lower right", fontsize="small")

@@ -83,7 +83,8 @@ def mark_class(ax: Axes, points: np.ndarray, number: int, name: object, *, edge:
     """Draw points (n, 2) in the style of a class, labelled with its name."""
     style = class_style(number)
     ax.scatter(
-        *points.T,
+        points[:, 0],
+        points[:, 1],
         s=18,
         marker=style.marker,
         color=style.colour,

@@ -138,7 +138,6 @@ def _posterior_figures(model: Any, training: tuple[np.ndarray, np.ndarray] | Non
                 lambda ax: plots.decision_regions(model, X, y, resolution=RESOLUTION, ax=ax),
                 "Most probable class, paler where the predictive entropy is larger, with "
                 f"{len(y)} of {len(training[1])} training rows.",
-                on_light=True,
             )
         )
     return drawn

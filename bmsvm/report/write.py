@@ -13,7 +13,6 @@ from bmsvm.checkpoint import replacing
 from bmsvm.convergence import advice
 from bmsvm.plots.inputs import check_model
 from bmsvm.report.evaluation import evaluate
-from bmsvm.report.figures import DARK, LIGHT
 from bmsvm.report.sections import build_sections
 from bmsvm.summary import shown, summarise_model
 
@@ -84,8 +83,6 @@ def report_html(
         verdict=summary.verdict[0].upper() + summary.verdict[1:],
         advice="" if remedy is None else remedy.removeprefix(f"{summary.verdict}: ") + ".",
         sections=sections,
-        light=LIGHT,
-        dark=DARK,
     )
 
 
