@@ -28,7 +28,7 @@ help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /:/' | \
 		while IFS=: read -r name text; do printf '  make %-9s %s\n' "$$name" "$$text"; done
 
-demo: $(VENV)/.plots-stamp ## fit, predict and diagnose on a small data set
+demo: $(VENV)/.report-stamp ## fit, predict and diagnose on a small data set
 	$(BIN)/python -m bmsvm.demo
 
 test: $(VENV)/.test-stamp ## run the tests (PYTEST_ARGS=... to choose)

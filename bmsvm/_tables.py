@@ -1,4 +1,4 @@
-"""Tables as CSV files: a header and numbers, with errors that say where."""
+"""CSV files with a header, read with errors that name file, line and column."""
 
 from __future__ import annotations
 
@@ -10,112 +10,68 @@ from typing import NamedTuple
 
 import numpy as np
 
-__all__ = ["Table", "TableError", "numbers", "place_of", "read_table", "texts"]
+__all__ = ["Table", "TableError", "read_table"]
 
 
 class TableError(ValueError):
-    """A CSV file that is not the table it should be."""
+    """A CSV file that is not a table, or lacks something."""
 
 
 class Table(NamedTuple):
-    """Cells of a CSV file, as text.
-
-    path
-        The file, for errors.
-    columns
-        Names of the columns.
-    rows
-        Cells of each row.
-    lines
-        Line of the file on which each row ends.
-    """
+    """Cells of a CSV file, by column name, and the line on which each row ends."""
 
     path: str
-    columns: list[str]
-    rows: list[list[str]]
+    columns: dict[str, list[str]]
     lines: list[int]
+
+    def cells(self, column: str) -> list[str]:
+        """Return the cells of a column, none of which may be empty."""
+        if column not in self.columns:
+            known = ", ".join(map(repr, list(self.columns)[:12]))
+            raise TableError(f"{self.path} has no column {column!r}; it has {known}")
+        cells = self.columns[column]
+        if "" in cells:
+            raise self.error(column, cells.index(""), "the cell is empty")
+        return cells
+
+    def numbers(self, columns: Sequence[str]) -> np.ndarray:
+        """Return columns of finite numbers, shape (n, p)."""
+        return np.array([self._numbers(column) for column in columns]).T
+
+    def _numbers(self, column: str) -> list[float]:
+        values = []
+        for row, cell in enumerate(self.cells(column)):
+            try:
+                value = math.nan if "_" in cell else float(cell)
+            except ValueError:
+                value = math.nan
+            if not math.isfinite(value):
+                raise self.error(column, row, f"{cell[:40]!r} is not a finite number")
+            values.append(value)
+        return values
+
+    def error(self, column: str, row: int, what: str) -> TableError:
+        """Return an error that names the file, the line and the column."""
+        return TableError(f"{self.path}, line {self.lines[row]}, column {column!r}: {what}")
 
 
 def read_table(path: str | os.PathLike[str]) -> Table:
-    """Read a CSV file with a header; blank lines are skipped."""
-    name = os.fspath(path)
-    columns: list[str] | None = None
-    rows, lines = [], []
+    """Read a CSV file in UTF-8 with a header; blank lines are skipped."""
+    name, rows, lines = os.fspath(path), [], []
     with open(path, encoding="utf-8-sig", newline="") as file:
         reader = csv.reader(file, strict=True)
         try:
-            for cells in reader:
-                if not cells:
-                    continue
-                cells = [cell.strip() for cell in cells]
-                if columns is None:
-                    columns = _checked_header(cells, name, reader.line_num)
-                    continue
-                if len(cells) != len(columns):
-                    raise TableError(
-                        f"{name}, line {reader.line_num}: {len(cells)} cells, where the header has "
-                        f"{len(columns)}"
-                    )
-                rows.append(cells)
+            for cells in filter(None, reader):
+                rows.append([cell.strip() for cell in cells])
                 lines.append(reader.line_num)
-        except csv.Error as error:
-            raise TableError(f"{name}, line {reader.line_num}: not CSV, {error}") from None
-        except UnicodeDecodeError:
-            raise TableError(f"{name}, after line {reader.line_num}: not text in UTF-8") from None
-    if columns is None:
-        raise TableError(f"{name} is empty: the first line should name the columns")
-    if not rows:
-        raise TableError(f"{name} has a header and no rows")
-    return Table(name, columns, rows, lines)
-
-
-def _checked_header(columns: list[str], name: str, line: int) -> list[str]:
-    for number, column in enumerate(columns, 1):
-        if not column:
-            raise TableError(f"{name}, line {line}: column {number} has no name")
-        if columns.index(column) != number - 1:
-            raise TableError(f"{name}, line {line}: two columns are called {column!r}")
-    return columns
-
-
-def place_of(table: Table, column: str) -> int:
-    """Return the place of a column, which has to be there."""
-    if column not in table.columns:
-        raise TableError(f"{table.path} has no column {column!r}; it has {_listed(table.columns)}")
-    return table.columns.index(column)
-
-
-def _listed(names: Sequence[str], most: int = 12) -> str:
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(map(repr, names[:most])) + more
-
-
-def texts(table: Table, column: str) -> np.ndarray:
-    """Cells of a column as text, shape (n,), none of them empty."""
-    place = place_of(table, column)
-    for cells, line in zip(table.rows, table.lines, strict=True):
-        if not cells[place]:
-            raise TableError(f"{table.path}, line {line}, column {column!r}: the cell is empty")
-    return np.array([cells[place] for cells in table.rows])
-
-
-def numbers(table: Table, columns: Sequence[str]) -> np.ndarray:
-    """Cells of some columns as finite numbers, shape (n, p)."""
-    missing = [column for column in columns if column not in table.columns]
-    if missing:
-        raise TableError(f"{table.path} lacks {_listed(missing)}; it has {_listed(table.columns)}")
-    places = [table.columns.index(column) for column in columns]
-    values = np.empty((len(table.rows), len(columns)))
-    for i, cells in enumerate(table.rows):
-        for j, place in enumerate(places):
-            cell = cells[place]
-            try:
-                values[i, j] = math.nan if "_" in cell else float(cell)
-            except ValueError:
-                values[i, j] = math.nan
-            if not math.isfinite(values[i, j]):
-                found = f"{cell[:40]!r} is not a finite number" if cell else "the cell is empty"
-                raise TableError(
-                    f"{table.path}, line {table.lines[i]}, column {columns[j]!r}: {found}"
-                )
-    return values
+                if len(cells) != len(rows[0]):
+                    raise csv.Error(f"{len(cells)} cells, but the header has {len(rows[0])}")
+        except (csv.Error, UnicodeDecodeError) as error:
+            raise TableError(f"{name}, line {reader.line_num}: {error}") from None
+    if len(rows) < 2:
+        raise TableError(f"{name} must have a header and rows; it has {len(rows)} lines")
+    header = rows[0]
+    if "" in header or len(set(header)) < len(header):
+        raise TableError(f"{name}: columns must have different names; got {header}")
+    columns = dict(zip(header, map(list, zip(*rows[1:], strict=True)), strict=True))
+    return Table(name, columns, lines[1:])

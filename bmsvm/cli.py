@@ -1,4 +1,4 @@
-"""The command line: ``bmsvm demo``, ``fit``, ``predict``, ``summary``, ``report``."""
+"""Command line: ``bmsvm fit``, ``predict``, ``summary``, ``report`` and ``demo``."""
 
 from __future__ import annotations
 
@@ -6,52 +6,74 @@ import argparse
 import csv
 import io
 import os
+import re
 import sys
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
+from sklearn.exceptions import ConvergenceWarning
 
-from bmsvm._tables import Table, TableError, numbers, place_of, read_table, texts
+from bmsvm._tables import Table, TableError, read_table
 from bmsvm._version import __version__
 from bmsvm.checkpoint import replacing
-from bmsvm.estimators import BMSVMClassifier
-from bmsvm.estimators.classifier import FEATURES, INFERENCES
-from bmsvm.estimators.summary import summarise_model
-from bmsvm.inference.presets import LARGE, PRESETS
-from bmsvm.inference.uncertainty import Uncertainty
-from bmsvm.kernels import NAMED
+from bmsvm.classifier import BMSVMClassifier
+from bmsvm.inference.samplers import NAMED as SAMPLERS
+from bmsvm.kernels import Fourier, Nystrom
+from bmsvm.kernels.functions import NAMED as KERNELS
 from bmsvm.models.couplings import COUPLINGS
 from bmsvm.models.likelihoods import LIKELIHOODS
 from bmsvm.persistence import load, save
+from bmsvm.report import write_report
+from bmsvm.selection import NAMED as METHODS
+from bmsvm.summary import summarise_model
 
 __all__ = ["main"]
 
 FAILED, INTERRUPTED = 1, 130
 
+DEFAULTS = BMSVMClassifier().get_params()
+
+OPTIONS = {
+    **{name: f"--{name}" for name in (*DEFAULTS, "checkpoint", "rank")},
+    "num_chains": "--chains",
+    "num_warmup": "--warmup",
+    "num_samples": "--draws",
+    "random_state": "--seed",
+    "class_weight": "--class-weight",
+    "y": "--target",
+}
+"""Names that errors of the package start with, and the options of this program."""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; return its exit code.
+    """Run a command and return its exit code.
 
-    What goes wrong is one line on stderr: code 1, or 2 for a command that cannot be understood.
+    An error is one line on stderr with exit code 1; 2 if the arguments are wrong.
     """
     options = _parser().parse_args(arguments)
     with warnings.catch_warnings():
         warnings.showwarning = _show_warning
+        warnings.filterwarnings("ignore", message="X does not have valid feature names")
         try:
             return options.run(options)
         except KeyboardInterrupt:
             return _fail("interrupted", INTERRUPTED)
-        except BrokenPipeError:  # whoever read the output has seen enough
+        except BrokenPipeError:  # the reader of the output has closed it
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return FAILED
         except OSError as error:
             where = "" if error.filename is None else f"{os.fspath(error.filename)}: "
             return _fail(f"{where}{error.strerror or error}")
         except (ValueError, RuntimeError, MemoryError, ImportError) as error:
-            return _fail(str(error) or type(error).__name__)
+            return _fail(_in_options(str(error)) or type(error).__name__)
+
+
+def _in_options(message: str) -> str:
+    """Replace the name of a parameter at the start of an error by that of the option."""
+    return re.sub(r"^\w+\b", lambda found: OPTIONS.get(found[0], found[0]), message)
 
 
 def _fail(message: str, code: int = FAILED) -> int:
@@ -71,7 +93,7 @@ def _show_warning(message, category, filename, lineno, file=None, line=None) -> 
 
 
 def _demo(options: argparse.Namespace) -> int:
-    from bmsvm.demo import run_demo
+    from bmsvm.demo import run_demo  # Matplotlib
 
     run_demo(options.output)
     return 0
@@ -79,147 +101,124 @@ def _demo(options: argparse.Namespace) -> int:
 
 def _fit(options: argparse.Namespace) -> int:
     table = read_table(options.data)
-    labels = texts(table, options.target)
-    dropped = {options.target, *options.drop}
+    labels = np.array(table.cells(options.target))
     for column in options.drop:
-        place_of(table, column)
-    features = [column for column in table.columns if column not in dropped]
+        table.cells(column)
+    features = [name for name in table.columns if name not in {options.target, *options.drop}]
     if not features:
-        raise TableError(f"{table.path} has no columns but {', '.join(map(repr, dropped))}")
-    rows = numbers(table, features)
+        raise TableError(f"{table.path} has no features beside --target and --drop")
     model = BMSVMClassifier(
         likelihood=options.likelihood,
         coupling=options.coupling,
         kernel=options.kernel,
         lengthscale=options.lengthscale,
-        features=options.features,
-        rank=options.rank,
-        preset=options.preset,
-        inference=options.inference,
+        approximation=_approximation(options),
+        sampler=options.sampler,
         num_chains=options.chains,
         num_warmup=options.warmup,
         num_samples=options.draws,
-        thinning=options.thinning,
         class_weight=options.class_weight,
         standardize=not options.no_standardize,
         random_state=options.seed,
-        progress_bar=not options.quiet,
     )
-    model.fit(rows, labels, checkpoint=options.checkpoint)
+    with warnings.catch_warnings():  # these two are given below, in terms of the options
+        warnings.filterwarnings("ignore", category=ConvergenceWarning)
+        warnings.filterwarnings("ignore", message="interrupted: ")
+        model.fit(table.numbers(features), labels, checkpoint=options.checkpoint)
     model.feature_names_in_ = np.array(features, object)
-    model.set_params(progress_bar=False)
     save(model, options.output)
+    summary = summarise_model(model)
+    if not summary.converged:
+        warnings.warn(f"{summary.verdict}; increase --warmup or --draws", stacklevel=1)
     if not options.quiet:
-        print(f"saved {options.output}: {summarise_model(model).verdict}", file=sys.stderr)
-    return INTERRUPTED if model.run_.interrupted else 0
+        print(f"saved {options.output}: {summary.facts['Chains']}", file=sys.stderr)
+    if not model.run_.interrupted:
+        return 0
+    made = model.run_.num_samples
+    return _fail(f"interrupted: saved {made} of {options.draws} draws", INTERRUPTED)
+
+
+def _approximation(options: argparse.Namespace) -> Any:
+    if options.rank is None:
+        return options.approximation
+    kinds = {"nystrom": Nystrom, "fourier": Fourier}
+    if options.approximation not in kinds:
+        raise ValueError("--rank needs --approximation nystrom or fourier")
+    return kinds[options.approximation](rank=options.rank)
 
 
 def _predict(options: argparse.Namespace) -> int:
     model = load(options.model)
-    rows = _rows_for(model, read_table(options.data))
-    model.set_params(progress_bar=not options.quiet and len(rows) > 1000)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="X does not have valid feature names")
-        found = model.predict_uncertainty(rows)
-        if model.decision == "probability":
-            labels = model.classes_[np.argmax(found.probabilities, axis=1)]
-        else:
-            labels = model.predict(rows)
-    text = _predictions(model.classes_, labels, found)
+    table = read_table(options.data)
+    rows = _rows_for(model, table, list(table.columns))
+    found, text = model.predict_uncertainty(rows), io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["label", *(f"probability_{name}" for name in model.classes_), "epistemic"])
+    for label, chances, epistemic in zip(
+        model.predict(rows), found.probabilities.tolist(), found.epistemic.tolist(), strict=True
+    ):
+        writer.writerow([label, *chances, epistemic])
     if options.output is None:
-        sys.stdout.write(text)
+        sys.stdout.write(text.getvalue())
         sys.stdout.flush()
     else:
         with replacing(options.output) as file:
-            file.write(text.encode("utf-8"))
+            file.write(text.getvalue().encode("utf-8"))
     return 0
 
 
-def _rows_for(model: BMSVMClassifier, table: Table) -> np.ndarray:
-    """Return the model's features in its own order; by place where it knows no names."""
-    names = getattr(model, "feature_names_in_", None)
-    if names is not None:
-        return numbers(table, list(names))
-    if len(table.columns) != model.n_features_in_:
+def _rows_for(model: BMSVMClassifier, table: Table, columns: list[str]) -> np.ndarray:
+    """Return the features by name, or all these columns if the model has no names: (m, p)."""
+    names = getattr(model, "feature_names_in_", columns)
+    if len(names) != model.n_features_in_:
         raise TableError(
-            f"{table.path} has {len(table.columns)} columns; the model knows its "
-            f"{model.n_features_in_} features by their order only, and needs exactly these"
+            f"{table.path} must have {model.n_features_in_} columns of features, in the order of "
+            f"the training data, because the model has no feature names; it has {len(names)}"
         )
-    return numbers(table, table.columns)
-
-
-def _predictions(classes: np.ndarray, labels: np.ndarray, found: Uncertainty) -> str:
-    """Write the label, the probability of each class and the epistemic uncertainty as CSV."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["label", *(f"probability_{name}" for name in classes), "epistemic"])
-    for label, chances, doubt in zip(labels, found.probabilities, found.epistemic, strict=True):
-        writer.writerow([label, *map(float, chances), float(doubt)])
-    return text.getvalue()
+    return table.numbers(list(names))
 
 
 def _summary(options: argparse.Namespace) -> int:
     summary = summarise_model(load(options.model))
-    facts = {
-        **summary.model,
-        "data": f"{summary.num_rows} rows, {summary.num_features} features",
-        "sampling": summary.sampling,
-        "verdict": summary.verdict,
-    }
-    if summary.r_hat is not None and summary.ess is not None:
-        facts["largest R-hat"] = f"{summary.r_hat.value:.3f} ({summary.r_hat.name})"
-        facts["smallest ESS"] = f"{summary.ess.value:.0f} ({summary.ess.name})"
-    if summary.lengthscale_text is not None:
-        facts["lengthscale"] = summary.lengthscale_text
-    for name, value in facts.items():
+    for name, value in {**summary.facts, "Convergence": summary.verdict}.items():
         print(f"{name + ':':16}{_one_line(value)}")
-    print("classes:")
+    print("Training rows:")
     for name, count in summary.classes:
         print(f"  {count:>8}  {_one_line(name)}")
     return 0
 
 
 def _report(options: argparse.Namespace) -> int:
-    model = load(options.model)
     if (options.held_out is None) != (options.target is None):
         raise ValueError("--held-out and --target must be given together")
+    model = load(options.model)
     if options.held_out is None:
-        model.report(options.output, title=options.title)
+        write_report(model, options.output, title=options.title)
         return 0
     table = read_table(options.held_out)
+    rows = _rows_for(model, table, [name for name in table.columns if name != options.target])
     labels = _labels_for(model, table, options.target)
-    features = table._replace(  # a model that knows no names takes all other columns
-        columns=[name for name in table.columns if name != options.target],
-        rows=[_without(cells, place_of(table, options.target)) for cells in table.rows],
-    )
-    rows = [f"line {line}" for line in table.lines]
-    held_out = _rows_for(model, features)
-    model.report(options.output, held_out, labels, rows=rows, title=options.title)
+    lines = [f"line {line}" for line in table.lines]
+    write_report(model, options.output, rows, labels, rows=lines, title=options.title)
     return 0
 
 
-def _without(cells: list[str], place: int) -> list[str]:
-    return cells[:place] + cells[place + 1 :]
-
-
 def _labels_for(model: BMSVMClassifier, table: Table, target: str) -> np.ndarray:
-    """Return labels as the model has them, of cells as they are written: shape (m,)."""
+    """Return the classes of the model that the cells of a column stand for, shape (m,)."""
     written = {str(name): name for name in model.classes_.tolist()}
-    cells = texts(table, target)
-    for cell, line in zip(cells.tolist(), table.lines, strict=True):
+    cells = table.cells(target)
+    for row, cell in enumerate(cells):
         if cell not in written:
-            raise TableError(
-                f"{table.path}, line {line}, column {target!r}: {cell[:40]!r} is no class of the "
-                f"model, which has {', '.join(map(repr, list(written)[:12]))}"
-            )
-    return np.array([written[cell] for cell in cells.tolist()], dtype=model.classes_.dtype)
+            known = ", ".join(map(repr, list(written)[:12]))
+            raise table.error(target, row, f"{cell[:40]!r} is not one of the classes {known}")
+    return np.array([written[cell] for cell in cells], dtype=model.classes_.dtype)
 
 
 # Options -------------------------------------------------------------------------------------
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says in one line what it does not understand."""
+    """Parser whose errors are one line."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: error: {_one_line(message)}; see {self.prog} --help\n")
@@ -230,85 +229,84 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"bmsvm {__version__}")
     commands = parser.add_subparsers(required=True, metavar="command")
 
-    demo = commands.add_parser("demo", help="fit, diagnose, predict and plot on the wine data")
-    demo.add_argument("--output", type=Path, default=Path("demo-output"), help="where to write")
-    demo.set_defaults(run=_demo)
-
     fit = commands.add_parser("fit", help="fit a model to a CSV file and save it")
+    fit.set_defaults(run=_fit)
     fit.add_argument("data", help="CSV file with a header: numbers, and a column of labels")
-    fit.add_argument("--target", required=True, help="the column of labels, taken as text")
-    fit.add_argument("-o", "--output", required=True, help="where to save the model")
-    fit.add_argument(
-        "--drop", action="append", default=[], metavar="COLUMN", help="leave a column out"
-    )
-    defaults = BMSVMClassifier().get_params()
+    add = fit.add_argument
+    add("--target", required=True, help="column of the labels, read as text")
+    add("-o", "--output", required=True, help="model file to write")
+    add("--drop", action="append", default=[], metavar="COLUMN", help="column to ignore")
     for name, choices in (
         ("likelihood", LIKELIHOODS),
         ("coupling", COUPLINGS),
-        ("kernel", NAMED),
-        ("features", FEATURES),
-        ("preset", ("auto", *PRESETS, LARGE)),
-        ("inference", INFERENCES),
+        ("kernel", [name for name in KERNELS if name != "precomputed"]),
+        ("approximation", ("auto", "exact", "nystrom", "fourier")),
+        ("sampler", ("auto", *SAMPLERS)),
     ):
-        fit.add_argument(f"--{name}", choices=list(choices), default=defaults[name], help=_default)
-    fit.add_argument(
+        add(f"--{name}", choices=list(choices), default=DEFAULTS[name], help=DEFAULT)
+    methods = ", ".join(("auto", "sample", *METHODS))
+    add(
         "--lengthscale",
         type=_lengthscale,
-        default=defaults["lengthscale"],
-        help="a number in units of the standardised features, or how to find it; " + _default,
+        default=DEFAULTS["lengthscale"],
+        help=f"a number in units of the standardised features, or one of {methods}; {DEFAULT}",
     )
-    for name, parameter in (
-        ("chains", "num_chains"),
-        ("warmup", "num_warmup"),
-        ("draws", "num_samples"),
-        ("thinning", "thinning"),
-    ):
-        shown = _default if defaults[parameter] is not None else "default: chosen by the model"
-        fit.add_argument(f"--{name}", type=int, default=defaults[parameter], help=shown)
-    fit.add_argument("--rank", type=int, help="columns of a Gram matrix of low rank")
-    fit.add_argument(
-        "--checkpoint",
-        metavar="DIR",
-        help="keep the chains there while they run, and go on from there; needs --seed",
-    )
-    fit.add_argument("--class-weight", choices=["balanced"], help="weigh the classes")
-    fit.add_argument("--no-standardize", action="store_true", help="take the features as they are")
-    fit.add_argument("--seed", type=int, default=None, help="for the same draws again")
-    fit.add_argument("-q", "--quiet", action="store_true", help="show no progress")
-    fit.set_defaults(run=_fit)
+    add("--rank", type=_count, help="number of basis functions of nystrom or fourier")
+    add("--chains", type=_count, default=DEFAULTS["num_chains"], help=DEFAULT)
+    add("--draws", type=_count, default=DEFAULTS["num_samples"], help=f"of each chain; {DEFAULT}")
+    add("--warmup", type=_count, help="sweeps of warm-up; default: 300, or 150 with mode-cv")
+    add("--checkpoint", metavar="DIR", help="keep the chains there and resume; needs --seed")
+    add("--class-weight", choices=["balanced"], help="weights of the classes")
+    add("--no-standardize", action="store_true", help="do not standardise the features")
+    add("--seed", type=int, help="seed of the random numbers")
+    add("-q", "--quiet", action="store_true", help="print only warnings and errors")
 
     predict = commands.add_parser("predict", help="predict the rows of a CSV file")
-    predict.add_argument("model", help="a saved model")
-    predict.add_argument("data", help="CSV file with a header; columns are found by name")
-    predict.add_argument("-o", "--output", help="where to write, if not to stdout")
-    predict.add_argument("-q", "--quiet", action="store_true", help="show no progress")
     predict.set_defaults(run=_predict)
+    predict.add_argument("model", help="model file")
+    predict.add_argument("data", help="CSV file with a header; features are found by name")
+    predict.add_argument("-o", "--output", help="CSV file to write; default: stdout")
 
     summary = commands.add_parser("summary", help="describe a saved model")
-    summary.add_argument("model", help="a saved model")
     summary.set_defaults(run=_summary)
+    summary.add_argument("model", help="model file")
 
-    report = commands.add_parser("report", help="write a report of a saved model as HTML")
-    report.add_argument("model", help="a saved model")
-    report.add_argument("-o", "--output", required=True, help="where to write the page")
-    report.add_argument(
-        "--held-out", metavar="DATA", help="CSV file of rows not trained on, to judge the model by"
-    )
-    report.add_argument("--target", help="the column of its labels")
-    report.add_argument("--title", help="heading of the page")
+    report = commands.add_parser("report", help="write an HTML report of a saved model")
     report.set_defaults(run=_report)
+    report.add_argument("model", help="model file")
+    report.add_argument("-o", "--output", required=True, help="HTML file to write")
+    report.add_argument("--held-out", metavar="DATA", help="CSV file of rows not trained on")
+    report.add_argument("--target", help="column of their labels")
+    report.add_argument("--title", help="heading of the page")
+
+    demo = commands.add_parser("demo", help="fit, diagnose, predict and plot the wine data")
+    demo.set_defaults(run=_demo)
+    demo.add_argument("--output", type=Path, default=Path("demo-output"), help="directory to write")
     return parser
 
 
-_default = "default: %(default)s"
+DEFAULT = "default: %(default)s"
+
+
+def _count(text: str) -> int:
+    """Read a positive integer."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be a positive integer; got {text!r}")
+    return int(text)
 
 
 def _lengthscale(text: str) -> float | str:
-    """Read a number, or leave a word as it is for the classifier to judge."""
-    try:
-        return float(text)
-    except ValueError:
+    """Read a positive number, or the name of a method."""
+    if text in ("auto", "sample", *METHODS):
         return text
+    try:
+        value = float(text)
+    except ValueError:
+        value = np.nan
+    if not (np.isfinite(value) and value > 0):
+        names = ", ".join(("auto", "sample", *METHODS))
+        raise argparse.ArgumentTypeError(f"must be a positive number or one of {names}")
+    return value
 
 
 if __name__ == "__main__":

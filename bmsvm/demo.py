@@ -1,24 +1,24 @@
-"""The main job on shipped data: ``python -m bmsvm.demo [--output DIR]``.
-
-Fits the wine data, says whether the chains have converged, predicts rows held out, and draws
-what it found.
-"""
+"""Demonstration on the wine data: ``python -m bmsvm.demo [--output DIR]``."""
 
 from __future__ import annotations
 
 import argparse
 import time
 from pathlib import Path
+from typing import Any
 
-import arviz as az
 import numpy as np
 from sklearn.metrics import log_loss
 
-from bmsvm import BMSVMClassifier, plots
+from bmsvm import plots
+from bmsvm.classifier import BMSVMClassifier
 from bmsvm.datasets import load_wine
-from bmsvm.arviz import to_arviz
-from bmsvm.inference.uncertainty import Uncertainty
 from bmsvm.plots.style import class_style
+from bmsvm.prediction.uncertainty import Uncertainty
+from bmsvm.report import write_report
+from bmsvm.summary import summarise_model
+
+__all__ = ["main", "run_demo"]
 
 
 def run_demo(
@@ -36,88 +36,63 @@ def run_demo(
     data = load_wine()
     names = np.asarray(data.target_names)[data.target]
     train, y_train, test, y_test = data.data[::2], names[::2], data.data[1::2], names[1::2]
-    print(f"Wine: {len(train)} rows to learn from, {len(test)} held out, 3 classes.")
+    print(f"Wine data: {len(train)} training rows, {len(test)} held-out rows, 3 classes.")
     began = time.perf_counter()
     model = BMSVMClassifier(num_warmup=num_warmup, num_samples=num_samples, random_state=0)
     model.fit(train, y_train)
-    seconds = time.perf_counter() - began
-    print(f"Lengthscale {model.lengthscale_:.2f} by cross-validation; 4 chains of", end=" ")
-    print(f"{num_samples} draws; {seconds:.0f} s in all, compiling included.")
+    print(f"Fitted in {time.perf_counter() - began:.0f} s, compilation included.")
+    summary = summarise_model(model)
+    for name, value in summary.facts.items():
+        print(f"  {name}: {value}")
+    print(f"Convergence: {summary.verdict}.")
 
-    summary = az.summary(to_arviz(model), var_names=["noise_variance", "precision"])
-    print("\nIs it converged? R-hat should be near 1, the effective sizes in the hundreds.")
-    print(summary.to_string())
-
-    known = model.predict_uncertainty(test)
-    chances = known.probabilities
+    found = model.predict_uncertainty(test)
+    chances = found.probabilities
     error = float(np.mean(model.predict(test) != y_test))
     loss = float(log_loss(y_test, chances, labels=model.classes_))
-    print(f"\nHeld-out rows: error {error:.3f}, log-loss {loss:.3f}.")
-    print("The three least certain:")
+    print(f"\nHeld-out rows: error {error:.3f}, log-loss {loss:.3f}. The three least certain:")
     for row in np.argsort(chances.max(1))[:3]:
         each = zip(model.classes_, chances[row], strict=True)
-        print(f"  row {row}: {', '.join(f'{name} {p:.2f}' for name, p in each)};", end=" ")
-        print(f"in truth {y_test[row]}")
+        shares = ", ".join(f"{name} {p:.2f}" for name, p in each)
+        print(f"  row {row}: {shares}; true class {y_test[row]}")
 
     output.mkdir(parents=True, exist_ok=True)
-    _plot(output / "demo.png", model, train, y_train, known, y_test)
-    model.report(output / "report.html", test, y_test)
+    _plot(output / "demo.png", model, train, y_train, found, y_test)
+    write_report(model, output / "report.html", test, y_test)
     print(f"\nPicture: {output / 'demo.png'}, report: {output / 'report.html'}")
-    return {
-        "error": error,
-        "log_loss": loss,
-        "max_rhat": float(summary["r_hat"].astype(float).max()),
-    }
+    r_hats = [each.r_hat for each in model.diagnostics_.values()]
+    return {"error": error, "log_loss": loss, "max_rhat": max(r_hats, default=np.nan)}
 
 
 def _plot(
-    path: Path,
-    model: BMSVMClassifier,
-    train: np.ndarray,
-    y_train: np.ndarray,
-    known: Uncertainty,
-    truth: np.ndarray,
+    path: Path, model: Any, X: np.ndarray, y: np.ndarray, found: Uncertainty, y_test: np.ndarray
 ) -> None:
-    """Draw the regions of the classes, and the probabilities (m, c) of rows held out."""
-    import matplotlib
+    """Draw the regions of the classes, and the probabilities of the held-out rows."""
+    from matplotlib.figure import Figure
 
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, (left, right) = plt.subplots(
-        1, 2, figsize=(11, 4), width_ratios=(1, 1.5), layout="constrained"
-    )
-    plots.decision_regions(model, train, y_train, ax=left)
-    left.set(title="What was learned, in the plane of two components")
-
-    codes = np.searchsorted(model.classes_, truth)
+    figure = Figure(figsize=(11, 4), layout="constrained")
+    left, right = figure.subplots(1, 2, width_ratios=(1, 1.5))
+    plots.decision_regions(model, X, y, ax=left)
+    left.set(title="Decision regions, training rows")
+    codes = np.searchsorted(model.classes_, y_test)
     own = np.arange(len(codes)), codes
-    order = np.lexsort((known.probabilities[own], codes))
-    middle, low, high = (
-        each[own][order] for each in (known.probabilities, known.lower, known.upper)
-    )
+    order = np.lexsort((found.probabilities[own], codes))
+    mean, low, high = (each[own][order] for each in (found.probabilities, found.lower, found.upper))
     for number, name in enumerate(model.classes_):
         style, at = class_style(number), np.flatnonzero(codes[order] == number)
         right.vlines(at, low[at], high[at], color=style.colour, linewidth=3, alpha=0.35)
-        right.plot(at, middle[at], style.marker, color=style.colour, markersize=4, label=name)
+        right.plot(at, mean[at], style.marker, color=style.colour, markersize=4, label=name)
     right.axhline(0.5, color="0.6", linewidth=0.8, linestyle=":")
-    right.set(
-        title="Rows held out: probability of the true class, 90% of the posterior",
-        xlabel="row, by its true class",
-        ylabel="probability",
-        ylim=(-0.02, 1.02),
-    )
+    right.set(title="Probability of the true class, held-out rows, 90% intervals")
+    right.set(xlabel="row, ordered by true class", ylabel="probability", ylim=(-0.02, 1.02))
     right.legend(loc="lower right", fontsize=8, framealpha=1)
     figure.savefig(path, dpi=110)
-    plt.close(figure)
 
 
 def main() -> None:
-    """Run the demo from the command line."""
-    parser = argparse.ArgumentParser(
-        description="Fit, diagnose, predict and plot on the wine data."
-    )
-    parser.add_argument("--output", type=Path, default=Path("demo-output"), help="where to write")
+    """Run the demonstration from the command line."""
+    parser = argparse.ArgumentParser(description="Fit, diagnose, predict and plot the wine data.")
+    parser.add_argument("--output", type=Path, default=Path("demo-output"), help="directory")
     run_demo(parser.parse_args().output)
 
 

@@ -1,4 +1,4 @@
-"""What pictures are drawn of: draws from any fitted thing, and probabilities with their labels."""
+"""Arguments of the plots: fitted models, draws, and probabilities with labels."""
 
 from __future__ import annotations
 
@@ -6,45 +6,63 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import scipy.stats
 from jax.typing import ArrayLike
-from numpyro.infer import MCMC
+from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from bmsvm.estimators import BMSVMClassifier
-from bmsvm.inference.run import Run
+from bmsvm._predicting import Predicting
 
-__all__ = ["check_model", "check_probabilities", "codes_of", "draws_of"]
+__all__ = [
+    "check_model",
+    "check_probabilities",
+    "codes_of",
+    "draws_of",
+    "is_arviz",
+    "share_interval",
+]
 
 TOLERANCE = 1e-3
-"""How far the probabilities of a row may be from one in sum."""
+"""Largest difference between one and the sum of a row's probabilities."""
+
+
+def check_model(model: Any) -> Any:
+    """Return a fitted classifier, or raise an error."""
+    if not isinstance(model, Predicting):
+        raise TypeError(f"model must be a fitted BMSVMClassifier; got {type(model).__name__}")
+    check_is_fitted(model, "posterior_")
+    return model
+
+
+def is_arviz(source: Any) -> bool:
+    """Whether this is ArviZ's container of draws, of either generation."""
+    return hasattr(source, "groups") or hasattr(source, "children")
 
 
 def draws_of(source: Any, name: str) -> np.ndarray:
-    """Draws of a site, shape (chain, draw, ...), from whatever holds them.
+    """Draws of a site, shape (chain, draw, ...).
 
     Parameters
     ----------
     source
-        A fitted classifier, a :class:`bmsvm.inference.run.Run`, a ``numpyro.infer.MCMC`` that has
-        run, ArviZ's container, or a mapping of names to draws of that shape.
+        A fitted classifier, a :class:`bmsvm.Posterior`, a :class:`bmsvm.inference.run.Run`, a
+        ``numpyro.infer.MCMC`` that has run, ArviZ data, or a mapping of names to such draws.
     name
         Name of the site.
     """
-    if isinstance(source, BMSVMClassifier):
-        check_is_fitted(source, "run_")
-        found: Any = source.run_.samples
-    elif isinstance(source, Run):
+    found: Any = source
+    if isinstance(source, BaseEstimator):
+        found = check_model(source).posterior_.samples
+    elif hasattr(source, "samples"):
         found = source.samples
-    elif isinstance(source, MCMC):
+    elif hasattr(source, "get_samples"):
         found = source.get_samples(group_by_chain=True)
-    elif hasattr(source, "groups") or hasattr(source, "children"):
+    elif is_arviz(source):
         found = source["posterior"]
-    elif isinstance(source, Mapping):
-        found = source
-    else:
+    elif not isinstance(source, Mapping):
         raise TypeError(
-            "source must be a fitted BMSVMClassifier, a Run, an MCMC that has run, ArviZ data, or "
-            f"a mapping of draws; got {type(source).__name__}"
+            "source must be a fitted BMSVMClassifier, a Posterior, a Run, an MCMC that has run, "
+            f"ArviZ data, or a mapping of draws; got {type(source).__name__}"
         )
     if name not in found:
         raise ValueError(
@@ -56,69 +74,65 @@ def draws_of(source: Any, name: str) -> np.ndarray:
     return draws
 
 
-def check_model(model: Any) -> BMSVMClassifier:
-    """Return a fitted classifier, or say what it should have been."""
-    if not isinstance(model, BMSVMClassifier):
-        raise TypeError(f"model must be a fitted BMSVMClassifier; got {type(model).__name__}")
-    check_is_fitted(model, "run_")
-    return model
-
-
 def check_probabilities(
-    probabilities: ArrayLike, y: Any = None, classes: Any = None
-) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
+    probabilities: ArrayLike, y: Any, classes: Any = None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Check predictive probabilities (m, c), labels (m,) and the classes (c,).
 
     Returns
     -------
     tuple
-        The probabilities, the place of each label among the classes (None without labels), and
-        the classes: those given, else those of ``y`` if all appear there, else 0, 1, ....
+        The probabilities; the index of each label in the classes; the classes: those given, else
+        those of ``y`` if all appear there, else 0, 1, ....
     """
     values = np.asarray(probabilities, np.float64)
     if values.ndim != 2 or values.shape[1] < 2 or not len(values):
-        raise ValueError(
-            f"probabilities must have shape (m, c), a row for each case; got {values.shape}"
-        )
-    sums = values.sum(axis=1)
-    if not np.all(np.isfinite(values)) or values.min() < 0 or np.any(abs(sums - 1) > TOLERANCE):
-        bad = int(np.argmax(~(abs(sums - 1) <= TOLERANCE) | (values < 0).any(axis=1)))
+        raise ValueError(f"probabilities must have shape (m, c); got {values.shape}")
+    valid = np.all(values >= 0, axis=1) & (abs(values.sum(axis=1) - 1) <= TOLERANCE)
+    if not np.all(valid):
+        bad = int(np.argmin(valid))
         raise ValueError(
             "probabilities must be between 0 and 1 and sum to 1 in each row; got "
             f"probabilities[{bad}] = {values[bad]}"
         )
     c = values.shape[1]
-    if classes is None and y is not None and len(np.unique(np.asarray(y))) == c:
-        names = np.unique(np.asarray(y))
-    else:
-        names = np.arange(c) if classes is None else np.asarray(classes)
+    if classes is None:
+        classes = np.unique(np.asarray(y))
+        classes = classes if len(classes) == c else np.arange(c)
+    names = np.asarray(classes)
     if names.shape != (c,):
         raise ValueError(
-            f"classes must have one name for each column of probabilities, {c} of them; "
+            f"classes must have one name for each of {c} columns of probabilities; "
             f"got shape {names.shape}"
         )
-    if y is None:
-        return values, None, names
-    codes = codes_of(y, names)
-    if len(codes) != len(values):
-        raise ValueError(
-            f"y must have one label for each row of probabilities, {len(values)} of them; "
-            f"got {len(codes)}"
-        )
-    return values, codes, names
+    return values, codes_of(y, names, len(values)), names
 
 
-def codes_of(y: Any, classes: np.ndarray) -> np.ndarray:
-    """Place of each label (m,) among the classes (c,)."""
+def codes_of(y: Any, classes: np.ndarray, count: int) -> np.ndarray:
+    """Index in the classes (c,) of each label (count,)."""
     labels = np.asarray(y)
-    if labels.ndim != 1:
-        raise ValueError(f"y must have one dimension, one label a row; got shape {labels.shape}")
+    if labels.shape != (count,):
+        raise ValueError(f"y must have one label for each of {count} rows; got {labels.shape}")
     places = {name: place for place, name in enumerate(classes.tolist())}
     codes = np.array([places.get(label, -1) for label in labels.tolist()], int)
     if np.any(codes < 0):
-        row = int(np.argmax(codes < 0))
+        row = int(np.argmin(codes))
         known = ", ".join(repr(name) for name in list(places)[:12])
         raise ValueError(
             f"y must have labels among the classes {known}; got y[{row}] = {labels[row]!r}"
         )
     return codes
+
+
+def share_interval(
+    successes: np.ndarray, trials: np.ndarray, level: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Central interval of a share under Jeffreys' prior, Beta(1/2, 1/2).
+
+    The lower end is 0 if nothing succeeded, and the upper end 1 if everything did.
+    """
+    successes, trials = np.asarray(successes, float), np.asarray(trials, float)
+    tail = (1 - level) / 2
+    posterior = scipy.stats.beta(successes + 0.5, trials - successes + 0.5)
+    lower = np.where(successes > 0, posterior.ppf(tail), 0.0)
+    return lower, np.where(successes < trials, posterior.ppf(1 - tail), 1.0)

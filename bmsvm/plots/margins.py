@@ -1,18 +1,15 @@
-"""Scores of rows, and where the hinge begins to count them."""
+"""Scores of the training rows, and the hinge."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from bmsvm.estimators import BMSVMClassifier
+from bmsvm._predicting import Predicting
 from bmsvm.models.likelihoods import margin_offset
-from bmsvm.plots.inputs import check_model, draws_of
-from bmsvm.plots.style import MOST_VECTORS, axes_or_new, class_style, ink, text_of
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from bmsvm.plots.inputs import check_model, draws_of, is_arviz
+from bmsvm.plots.style import MOST_VECTORS, Axes, axes_or_new, class_style, text_colour, text_of
 
 __all__ = ["margins"]
 
@@ -20,30 +17,29 @@ MOST_CLASSES = 30
 
 
 def margins(source: Any, *, ax: Axes | None = None) -> Axes:
-    """Draw the posterior mean scores of each class, and the hinge at -1/(c - 1).
+    """Draw the posterior mean scores of the training rows, and the hinge at -1/(c - 1).
 
-    A row's score for another class than its own costs something beyond the hinge, eq. (6): hollow
-    points should lie left of the line. Scores of a row for its own class are filled.
+    A row's score for another class than its own is penalised right of the hinge, eq. (6). Scores
+    for the own class are filled points, those for other classes hollow.
 
     Parameters
     ----------
     source
-        ArviZ data with the scores z (row, class) and the labels, from
-        :func:`bmsvm.arviz.to_arviz` of chains. Or a fitted classifier.
+        A fitted classifier; or ArviZ data with the scores z (row, class) and the labels.
     ax
         Axes to draw on; new ones if None.
 
     Returns
     -------
     matplotlib.axes.Axes
-        With two collections of points for each class, of its own rows and of the others.
+        Two collections of points for each class: its own rows, and the others.
     """
     scores, codes, names = _scores(source)
     c = len(names)
     if c > MOST_CLASSES:
         raise ValueError(f"margins is for at most {MOST_CLASSES} classes; source has {c}")
     ax = axes_or_new(ax)
-    offset = margin_offset(c)
+    hinge, colour = -margin_offset(c), text_colour()
     spread = 0.3 * (((np.arange(len(codes)) * 0.6180339887) % 1) - 0.5)  # so that few overlap
     for number in range(c):
         style, own = class_style(number), codes == number
@@ -59,48 +55,33 @@ def margins(source: Any, *, ax: Axes | None = None) -> Axes:
                 alpha=0.8,
                 rasterized=len(codes) > MOST_VECTORS,
             )
-    line = ax.axvline(-offset, color=ink(), linestyle="--", linewidth=1)
-    handles = [
-        ax.scatter([], [], marker="o", color=ink(), s=14),
-        ax.scatter([], [], marker="o", facecolors="none", edgecolors=ink(), s=14),
-        line,
-    ]
-    words = ["rows of the class", "rows of others", f"hinge, {-offset:.3g}"]
-    ax.legend(
-        handles,
-        words,
-        fontsize="small",
-        frameon=False,
-        ncols=3,
-        loc="lower center",
-        bbox_to_anchor=(0.5, 1.0),
-    )
-    ax.set(
-        xlabel="posterior mean of z",
-        ylim=(-0.6, c - 0.4),
-        yticks=range(c),
-        yticklabels=[text_of(name) for name in names],
-    )
+    handles = {
+        "own class": ax.scatter([], [], color=colour, s=14),
+        "other classes": ax.scatter([], [], facecolors="none", edgecolors=colour, s=14),
+        f"hinge, {hinge:.3g}": ax.axvline(hinge, color=colour, linestyle="--", linewidth=1),
+    }
+    place: dict[str, Any] = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0), "ncols": 3}
+    ax.legend(list(handles.values()), list(handles), fontsize="small", frameon=False, **place)
+    ax.set_yticks(range(c), [text_of(name) for name in names])
+    ax.set(xlabel="posterior mean of z", ylim=(-0.6, c - 0.4))
     return ax
 
 
 def _scores(source: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Mean scores (n, c), class indices (n,) and names (c,)."""
-    if isinstance(source, BMSVMClassifier):
-        model = check_model(source)
-        n = len(model.training_rows_)  # spare rows may follow
-        draws = model.run_.samples.get("scores")
-        if draws is None:  # integrated out: the functions are what is left of them
-            means = model.class_functions(model._in_units(model.training_rows_))
-        else:
-            means = draws.mean(axis=(0, 1))[:n]
-        return means, np.asarray(model.problem_.labels)[:n], model.classes_
+    if isinstance(source, Predicting):
+        posterior = check_model(source).posterior_
+        n = len(posterior.training_rows)  # the problem may have spare rows beyond these
+        if "scores" in posterior.samples:
+            means = posterior.flat("scores").mean(axis=0)[:n]
+        else:  # integrated out: their mean is that of the functions
+            means = posterior.functions(posterior.training_rows)
+        return means, np.asarray(posterior.problem.labels)[:n], source.classes_
     scores = draws_of(source, "scores")
-    if not hasattr(source, "groups") and not hasattr(source, "children"):
+    if not is_arviz(source):
         raise TypeError(
-            "source must be a fitted classifier or ArviZ data of chains (bmsvm.arviz."
-            f"to_arviz), which has the labels; got {type(source).__name__}"
+            "source must be a fitted classifier or ArviZ data, which has the labels; got "
+            f"{type(source).__name__}"
         )
-    codes = np.asarray(source["observed_data"]["y"])
-    names = np.asarray(source["posterior"]["class"])
-    return scores.mean(axis=(0, 1)), codes, names
+    codes, names = source["observed_data"]["y"], source["posterior"]["class"]
+    return scores.mean(axis=(0, 1)), np.asarray(codes), np.asarray(names)

@@ -1,29 +1,26 @@
-"""Regions of the classes, over two features or a projection."""
+"""Regions of the classes over two features or a projection."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from bmsvm._inputs import is_precomputed
 from bmsvm._validation import check_count, check_probability
-from bmsvm.estimators import BMSVMClassifier
-from bmsvm.inference.uncertainty import entropy
 from bmsvm.models.likelihoods import margin_offset
 from bmsvm.plots.inputs import check_model, codes_of
-from bmsvm.plots.style import axes_or_new, class_style, mark_class, text_of
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from bmsvm.plots.style import Axes, axes_or_new, class_style, mark_class, text_of
+from bmsvm.prediction.uncertainty import entropy
 
 __all__ = ["Plane", "decision_regions", "support_share"]
 
 PALEST, STRONGEST = 0.08, 0.62
-"""Share of a class's colour where nothing is known, and where everything is."""
+"""Share of a class's colour at the largest entropy, and at entropy zero."""
 
 DARK = "#202020"
-"""For what lies on the coloured regions, which are light whatever the style."""
+"""Colour of what is drawn on the regions, which are light in any style."""
 
 
 class Plane(NamedTuple):
@@ -34,7 +31,7 @@ class Plane(NamedTuple):
     rows_at
         Points (g, 2) to rows (g, p) that lie in the plane.
     names
-        Of the two axes.
+        Names of the two axes.
     """
 
     points_of: Callable[[np.ndarray], np.ndarray]
@@ -53,25 +50,25 @@ def decision_regions(
     support: float = 0.5,
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw the likeliest class over a plane, paler where the predictive entropy is larger.
+    """Draw the most probable class over a plane, paler where the predictive entropy is larger.
 
-    Dotted lines are where the entropy is half of the most that it can be. With labels, rows are
-    drawn by the marker of their class, and support-like ones are ringed: those whose function for
-    some other class is beyond the hinge, f_j > -1/(c - 1), in at least ``support`` of the draws.
-    Rows are drawn at their projections; the regions are those of the plane itself.
+    Dotted lines are where the entropy is half of its maximum. With labels, rows are drawn with the
+    marker of their class, and support-like rows have a ring: those whose function for some other
+    class is beyond the hinge, f_j > -1/(c - 1), in at least ``support`` of the draws. Rows are
+    drawn at their projections; the regions are those of the plane itself.
 
     Parameters
     ----------
     model
         A fitted classifier.
     X, y
-        Rows (n, p) in the units of the data, and their labels (n,), if they are to be drawn.
+        Rows (n, p) in the units of the data, and optionally their labels (n,).
     features
-        Two features, by name or place; the others are held at their medians over X.
+        Two features, by name or index; the others are held at their medians over X.
     projection
-        ``"pca"``, the first two principal components of the standardised rows; or something with
+        ``"pca"``, the first two principal components of the standardised rows; or an object with
         ``transform`` and ``inverse_transform`` between rows (n, p) and points (n, 2). Default:
-        the two features if there are two, else ``"pca"``.
+        the features if there are two, else ``"pca"``.
     resolution
         Number of points along each axis.
     support
@@ -82,48 +79,50 @@ def decision_regions(
     Returns
     -------
     matplotlib.axes.Axes
-        With an image of the regions, the lines, and a collection of points for each class.
+        An image of the regions, the lines, and a collection of points for each class.
     """
-    model = check_model(model)
     check_count("resolution", resolution, smallest=2)
     check_probability("support", support)
-    if isinstance(model.kernel_, str) and model.kernel_ == "precomputed":
-        raise ValueError(
-            "decision_regions needs a model of features; its kernel is precomputed, and there are "
-            "no rows between the rows"
-        )
+    if is_precomputed(check_model(model).kernel):
+        raise ValueError("decision_regions needs a model of features; its kernel is precomputed")
     rows = np.asarray(X, np.float64)
     if rows.ndim != 2 or rows.shape[1] != model.n_features_in_:
         raise ValueError(f"X must have shape (n, {model.n_features_in_}); got {rows.shape}")
+    codes = None if y is None else codes_of(y, model.classes_, len(rows))
     plane = _plane(model, rows, features, projection)
     points = plane.points_of(rows)
     low, high = points.min(0), points.max(0)
     margin = 0.08 * np.where(high > low, high - low, 1.0)
     axes = [np.linspace(a, b, resolution) for a, b in zip(low - margin, high + margin, strict=True)]
-    grid = np.stack([each.ravel() for each in np.meshgrid(*axes)], axis=1)
-    chances = model.predict_proba(_like(X, plane.rows_at(grid)))
+    grid = plane.rows_at(np.stack([each.ravel() for each in np.meshgrid(*axes)], axis=1))
+    named = type(X)(grid, columns=X.columns) if hasattr(X, "columns") else grid
     ax = axes_or_new(ax)
-    _draw_regions(ax, axes, chances.reshape(resolution, resolution, -1))
-    if y is not None:
-        _draw_rows(ax, model, X, points, y, support)
+    _draw_regions(ax, axes, model.predict_proba(named).reshape(resolution, resolution, -1))
+    if codes is not None:
+        for number, name in enumerate(model.classes_):
+            mark_class(ax, points[codes == number], number, name, edge=DARK)
+        ring: dict[str, Any] = {"facecolors": "none", "edgecolors": DARK, "linewidths": 0.8}
+        first, second = points[support_share(model, X, codes) >= support].T
+        ax.scatter(first, second, s=60, label="support-like", **ring)
+        ax.legend(fontsize="small", loc="best", facecolor="white", edgecolor=DARK, labelcolor=DARK)
     ax.set(xlabel=plane.names[0], ylabel=plane.names[1])
     return ax
 
 
-def support_share(model: BMSVMClassifier, X: Any, codes: np.ndarray) -> np.ndarray:
-    """Share of the draws in which some other class's function is beyond the hinge, shape (n,)."""
-    posterior = model._posterior(points=1)
-    edge = -margin_offset(posterior.n_classes)
+def support_share(model: Any, X: Any, codes: np.ndarray) -> np.ndarray:
+    """Share of the draws in which the function of another class is beyond the hinge: shape (n,)."""
+    posterior = model.posterior_
+    hinge = -margin_offset(posterior.n_classes)
     shares = []
-    for part in posterior.evaluate(model._rows(X), probabilities=False):
-        beyond = part.functions > edge  # (m, c, s)
+    for part in posterior.evaluate(model.standardized_rows(X), probabilities=False, points=1):
+        beyond = part.functions > hinge  # (m, c, s)
         beyond[np.arange(len(beyond)), codes[part.rows]] = False
         shares.append(beyond.any(axis=1).mean(axis=-1))
     return np.concatenate(shares)
 
 
 def _draw_regions(ax: Axes, axes: list[np.ndarray], chances: np.ndarray) -> None:
-    """Draw probabilities (g, g, c), rows of the picture first."""
+    """Draw probabilities (g, g, c), with the second coordinate on the first axis."""
     from matplotlib.colors import to_rgb
 
     c = chances.shape[-1]
@@ -141,33 +140,7 @@ def _draw_regions(ax: Axes, axes: list[np.ndarray], chances: np.ndarray) -> None
         ax.contour(*axes, doubt, levels=[0.5], colors=DARK, linewidths=0.8, linestyles=":")
 
 
-def _draw_rows(
-    ax: Axes, model: BMSVMClassifier, X: Any, points: np.ndarray, y: Any, support: float
-) -> None:
-    codes = codes_of(y, model.classes_)
-    if len(codes) != len(points):
-        raise ValueError(
-            f"X and y must have the same number of rows; got {len(points)}, {len(codes)}"
-        )
-    for number, name in enumerate(model.classes_):
-        mark_class(ax, points[codes == number], number, name, edge=DARK)
-    ringed = support_share(model, X, codes) >= support
-    ax.scatter(
-        points[ringed, 0],
-        points[ringed, 1],
-        s=60,
-        marker="o",
-        facecolors="none",
-        edgecolors=DARK,
-        linewidths=0.8,
-        label="support-like",
-    )
-    ax.legend(fontsize="small", loc="best", facecolor="white", edgecolor=DARK, labelcolor=DARK)
-
-
-def _plane(
-    model: BMSVMClassifier, rows: np.ndarray, features: Sequence | None, projection: Any
-) -> Plane:
+def _plane(model: Any, rows: np.ndarray, features: Sequence | None, projection: Any) -> Plane:
     p = rows.shape[1]
     if features is not None and projection is not None:
         raise ValueError("features and projection exclude each other; give one of them")
@@ -193,14 +166,14 @@ def _plane(
     )
 
 
-def _two_features(model: BMSVMClassifier, rows: np.ndarray, features: Sequence) -> Plane:
+def _two_features(model: Any, rows: np.ndarray, features: Sequence) -> Plane:
     names = list(getattr(model, "feature_names_in_", range(model.n_features_in_)))
     places = []
     for feature in features:
         known = feature in names
         if not known and not (isinstance(feature, int | np.integer) and 0 <= feature < len(names)):
             raise ValueError(
-                f"features must be two of {names[:12]}, or their places; got {feature!r}"
+                f"features must be two of {names[:12]}, or their indices; got {feature!r}"
             )
         places.append(names.index(feature) if known else int(feature))
     if len(places) != 2 or places[0] == places[1]:
@@ -218,8 +191,8 @@ def _two_features(model: BMSVMClassifier, rows: np.ndarray, features: Sequence) 
     return Plane(lambda rows: rows[:, places], rows_at, (first, second))
 
 
-def _principal(model: BMSVMClassifier, rows: np.ndarray) -> Plane:
-    """Return the first two principal components of the rows as the kernel sees them."""
+def _principal(model: Any, rows: np.ndarray) -> Plane:
+    """Return the first two principal components of the standardised rows."""
     scale = np.ones(rows.shape[1]) if model.input_scale_ is None else model.input_scale_
     centre = rows.mean(0)
     _, _, axes = np.linalg.svd((rows - centre) / scale, full_matrices=False)
@@ -231,8 +204,3 @@ def _principal(model: BMSVMClassifier, rows: np.ndarray) -> Plane:
         lambda points: points @ axes * scale + centre,
         ("first principal component", "second principal component"),
     )
-
-
-def _like(X: Any, rows: np.ndarray) -> Any:
-    """Rows (g, p) under the column names of X, if it has any."""
-    return type(X)(rows, columns=X.columns) if hasattr(X, "columns") else rows

@@ -1,4 +1,4 @@
-"""What all pictures share: axes, colours, markers, and names that are only text."""
+"""Axes, colours, markers and names, the same in all plots."""
 
 from __future__ import annotations
 
@@ -8,16 +8,19 @@ import numpy as np
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+else:
+    Axes = Any
 
 __all__ = [
     "MOST_VECTORS",
     "PALE",
     "STRONG",
+    "Axes",
     "Style",
     "axes_or_new",
     "class_style",
-    "ink",
     "mark_class",
+    "text_colour",
     "text_of",
 ]
 
@@ -25,7 +28,7 @@ COLOURS = (
     *("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#808080"),
 )
 PALE, STRONG = "#56B4E9", "#D55E00"
-"""For what lies behind and before: far apart in lightness as well."""
+"""Colours of the background and of the foreground, which differ in lightness too."""
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "*", "p")
 LINES = ("-", "--", ":", "-.", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 4)), (0, (8, 3)))
@@ -33,15 +36,11 @@ LINES = ("-", "--", ":", "-.", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 4)), (0, (8, 3))
 LONGEST_NAME = 24
 
 MOST_VECTORS = 2000
-"""Points beyond which a file of vectors gets a picture of them."""
+"""Number of points above which a vector file holds them as an image."""
 
 
 class Style(NamedTuple):
-    """How a class is drawn. Of coprime numbers of each, so that many classes differ in something.
-
-    colour, marker, line
-        As Matplotlib understands them.
-    """
+    """Colour, marker and line style of a class, as Matplotlib takes them."""
 
     colour: str
     marker: str
@@ -49,7 +48,10 @@ class Style(NamedTuple):
 
 
 def class_style(number: int) -> Style:
-    """Return the style of a class, or of a chain, by its number."""
+    """Return the style of a class or of a chain.
+
+    The numbers of colours, markers and line styles are coprime, so that many styles differ.
+    """
     return Style(
         COLOURS[number % len(COLOURS)],
         MARKERS[number % len(MARKERS)],
@@ -70,22 +72,20 @@ def axes_or_new(ax: Axes | None) -> Axes:
     return plt.subplots(layout="constrained")[1]
 
 
-def ink() -> Any:
-    """Colour of what belongs to no class: that of the text, in the style of the time."""
+def text_colour() -> Any:
+    """Colour of text in the current style, for everything that belongs to no class."""
     import matplotlib
 
     return matplotlib.rcParams["text.color"]
 
 
-def mark_class(
-    ax: Axes, points: np.ndarray, number: int, name: object, *, edge: Any, size: float = 18
-) -> None:
-    """Draw points (n, 2) as those of a class, under its name."""
+def mark_class(ax: Axes, points: np.ndarray, number: int, name: object, *, edge: Any) -> None:
+    """Draw points (n, 2) in the style of a class, labelled with its name."""
     style = class_style(number)
     ax.scatter(
         points[:, 0],
         points[:, 1],
-        s=size,
+        s=18,
         marker=style.marker,
         color=style.colour,
         edgecolors=edge,
@@ -96,10 +96,10 @@ def mark_class(
 
 
 def text_of(name: object) -> str:
-    """Write a name from the data so that Matplotlib shows it as it is, cut where it is long.
+    """Return a name from the data such that Matplotlib shows it literally, cut if it is long.
 
-    Dollars are no mathematics, a leading underscore hides nothing from a legend, and what cannot
-    be printed is replaced.
+    Dollar signs are escaped, a leading underscore does not hide it from a legend, and characters
+    that cannot be printed are replaced.
     """
     text = "".join(
         letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in str(name)

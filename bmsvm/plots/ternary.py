@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from jax.typing import ArrayLike
 
 from bmsvm.plots.inputs import check_probabilities
-from bmsvm.plots.style import axes_or_new, ink, mark_class, text_of
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from bmsvm.plots.style import Axes, axes_or_new, mark_class, text_colour, text_of
 
 __all__ = ["ternary"]
 
@@ -21,17 +18,17 @@ CORNERS = np.array([[0.0, 0.0], [1.0, 0.0], [0.5, np.sqrt(3) / 2]])
 def ternary(
     probabilities: ArrayLike, y: Any = None, *, classes: Any = None, ax: Axes | None = None
 ) -> Axes:
-    """Draw the probabilities of three classes in a triangle, a corner for each class.
+    """Draw the probabilities of three classes in a triangle with a corner for each class.
 
-    A row lies at the mean of the corners, weighed by its probabilities. Lines from the centre part
-    the triangle by the likeliest class.
+    A row is the mean of the corners, weighted by its probabilities. Dotted lines separate the
+    regions of the most probable class.
 
     Parameters
     ----------
     probabilities
         Predictive probabilities, shape (m, 3).
     y
-        Labels, shape (m,), by which rows are marked.
+        Labels, shape (m,), which determine the markers.
     classes
         Names of the classes, shape (3,).
     ax
@@ -40,30 +37,35 @@ def ternary(
     Returns
     -------
     matplotlib.axes.Axes
-        With a collection of points for each class, or a single one without labels.
+        A collection of points for each class, or a single one without labels.
     """
     shape = np.shape(probabilities)
     if len(shape) == 2 and shape[1] != 3:
         raise ValueError(f"ternary is for three classes: probabilities must be (m, 3); got {shape}")
-    chances, codes, names = check_probabilities(probabilities, y, classes)
+    if y is None and classes is None:
+        classes = np.arange(3)
+    labels = np.repeat(np.asarray(classes)[:1], shape[0]) if y is None else y
+    chances, codes, names = check_probabilities(probabilities, labels, classes)
     ax = axes_or_new(ax)
-    line = ink()
-    ax.plot(*CORNERS[[0, 1, 2, 0]].T, color=line, linewidth=1)
-    for left, right in ((0, 1), (1, 2), (2, 0)):
-        middle = CORNERS[[left, right]].mean(0)
-        ax.plot(*np.stack([CORNERS.mean(0), middle]).T, ":", color=line, linewidth=0.8)
+    colour = text_colour()
+    ax.plot(*CORNERS[[0, 1, 2, 0]].T, color=colour, linewidth=1)
+    for side in ([0, 1], [1, 2], [2, 0]):
+        line = np.stack([CORNERS.mean(0), CORNERS[side].mean(0)])
+        ax.plot(*line.T, ":", color=colour, linewidth=0.8)
     points = chances @ CORNERS
-    if codes is None:
-        mark_class(ax, points, 0, "rows", edge=line)
+    if y is None:
+        mark_class(ax, points, 0, "rows", edge=colour)
     else:
         for number, name in enumerate(names):
-            mark_class(ax, points[codes == number], number, name, edge=line)
-        ax.legend(title="in truth", loc="upper left", fontsize="small", frameon=False)
-    for name, corner, place in zip(
-        names, CORNERS, ((-0.02, -0.03), (1.02, -0.03), (0.5, 0.9)), strict=True
+            mark_class(ax, points[codes == number], number, name, edge=colour)
+        ax.legend(title="true class", loc="upper left", fontsize="small", frameon=False)
+    for name, place, align in zip(
+        names,
+        ((-0.02, -0.03), (1.02, -0.03), (0.5, 0.9)),
+        (("left", "top"), ("right", "top"), ("center", "bottom")),
+        strict=True,
     ):
-        side = "center" if corner[0] == 0.5 else "left" if corner[0] == 0 else "right"
-        ax.text(*place, text_of(name), ha=side, va="bottom" if corner[1] else "top", color=line)
+        ax.text(*place, text_of(name), ha=align[0], va=align[1], color=colour)
     ax.set(xlim=(-0.05, 1.05), ylim=(-0.12, 1.0), aspect="equal")
     ax.axis("off")
     return ax

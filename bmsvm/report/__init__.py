@@ -1,4 +1,4 @@
-"""A fitted model as one page of HTML that stands alone."""
+"""Reports: a fitted model as one self-contained HTML page (``pip install 'bmsvm[report]'``)."""
 
 from bmsvm.report.write import report_html, write_report
 

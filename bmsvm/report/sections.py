@@ -1,346 +1,253 @@
-"""Sections of a report, each a function of the model."""
+"""Sections of a report, each a function of the fitted model."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from bmsvm import plots
-from bmsvm._html import escaped, named
 from bmsvm._version import __version__
-from bmsvm.estimators import BMSVMClassifier
-from bmsvm.estimators.convergence import (
-    FEWEST_DRAWS,
-    LARGEST_R_HAT,
-    SMALLEST_ESS,
-    advice,
-)
-from bmsvm.estimators.summary import Lengthscale, Summary
-from bmsvm.inference.cross_validation import CrossValidation
-from bmsvm.inference.evidence import EvidenceMaximum
+from bmsvm.convergence import LARGEST_R_HAT, SMALLEST_ESS
 from bmsvm.plots.confusion import MOST_CLASSES
 from bmsvm.plots.margins import MOST_CLASSES as MOST_MARGINS
 from bmsvm.report.evaluation import LEVEL, Evaluation
-from bmsvm.report.figures import figure_html
-from bmsvm.report.page import figures, section, table
+from bmsvm.report.figures import Figure, figure
+from bmsvm.selection import GridSelection
+from bmsvm.summary import Summary, shown
 
-__all__ = ["classes", "convergence", "head", "learned", "quality", "settings", "worst"]
+__all__ = ["Section", "Table", "build_sections"]
 
 WORST_ROWS = 12
 WORST_QUANTITIES = 8
 DRAWN_ROWS = 1000
 RESOLUTION = 48
-
-LONGEST_ADVICE = 1000
-"""Letters of the advice, in which names of classes can be long."""
+LONGEST_NAME = 80
 
 
-def head(title: str, summary: Summary, model: BMSVMClassifier) -> str:
-    """Title and verdict."""
-    good = bool(summary.converged)
-    mark = "✓" if good else "✗"
-    remedy = advice(
-        model.diagnostics_, num_warmup=summary.num_warmup, num_samples=summary.num_samples
-    )
-    said = _evidence(summary)
-    if remedy is not None:  # the verdict is not said twice
-        said = "of what is watched, " + remedy.removeprefix("the chains have not converged: ")
-    return (
-        f"<h1>{escaped(title)}</h1>"
-        f'<p class="verdict{" good" if good else ""}"><strong>{mark} '
-        f"{escaped(summary.verdict[0].upper() + summary.verdict[1:])}.</strong> "
-        f"{_sentence(said)}</p>"
-    )
+class Table(NamedTuple):
+    """A table: its heading, its rows, and the columns that hold numbers."""
+
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    numbers: Sequence[int] = ()
 
 
-def _sentence(text: str) -> str:
-    return f"{escaped(text[:1].upper() + text[1:], LONGEST_ADVICE)}." if text else ""
+class Section(NamedTuple):
+    """A part of the page: a heading, paragraphs, a table, a folded table, figures."""
+
+    title: str
+    texts: Sequence[str] = ()
+    table: Table | None = None
+    details: Table | None = None
+    figures: Sequence[Figure] = ()
 
 
-def _evidence(summary: Summary) -> str:
-    if summary.r_hat is None or summary.ess is None:
-        return ""
-    return (
-        f"the largest R-hat is {summary.r_hat.value:.3f} (at most {LARGEST_R_HAT}), the smallest "
-        f"effective sample size {summary.ess.value:.0f} (at least {SMALLEST_ESS:.0f})"
-    )
+def build_sections(
+    model: Any,
+    summary: Summary,
+    training: tuple[np.ndarray, np.ndarray] | None,
+    found: Evaluation | None,
+) -> list[Section]:
+    """Return the sections of a page.
 
-
-def settings(model: BMSVMClassifier, summary: Summary) -> str:
-    """Say what was run."""
-    facts = {
-        "Model": ", ".join(f"{key} {value}" for key, value in summary.model.items()),
-        "Data": f"{summary.num_rows} rows, {summary.num_features} features, "
-        f"{len(summary.classes)} classes",
-        "Chains": summary.sampling,
-        "Lengthscale": _lengthscale(model, summary),
-        "Seed": model.seed_,
-        "Version": f"bmsvm {__version__}",
-    }
-    parameters = [
-        (escaped(name), escaped(repr(value)))
-        for name, value in sorted(model.get_params(deep=False).items())
+    Parameters
+    ----------
+    model
+        A fitted classifier.
+    summary
+        Its summary.
+    training
+        Training rows (n, p) and labels (n,), unless they are a Gram matrix.
+    found
+        Predictions of labelled rows, if there are any.
+    """
+    parts = [
+        _settings(model, summary),
+        _convergence(model),
+        Section("Posterior", figures=_posterior_figures(model, training)),
+        _classes(summary, found),
     ]
-    return section(
-        "The run",
-        table([], [(escaped(k), escaped(v)) for k, v in facts.items() if v is not None]),
-        "<details><summary>All settings</summary>",
-        table([], parameters),
-        "</details>",
+    return parts if found is None else [*parts, _predictions(model, found), _worst(model, found)]
+
+
+def _settings(model: Any, summary: Summary) -> Section:
+    facts = {**summary.facts, "Seed": model.seed_, "Version": f"bmsvm {__version__}"}
+    parameters = model.get_params(deep=False)
+    return Section(
+        "Model",
+        table=Table((), [(name, shown(value)) for name, value in facts.items()]),
+        details=Table((), [(name, shown(repr(parameters[name]))) for name in sorted(parameters)]),
     )
 
 
-def _lengthscale(model: BMSVMClassifier, summary: Summary) -> str | None:
-    found = model.run_.sampler.lengthscale_selection
-    if summary.lengthscale is None:
-        return None
-    if isinstance(summary.lengthscale, Lengthscale):
-        how = "sampled"
-    elif found is None:
-        how = "given"
-    else:
-        how = "by evidence" if isinstance(found, EvidenceMaximum) else "by cross-validation"
-    return f"{summary.lengthscale_text} ({how})"
-
-
-def convergence(model: BMSVMClassifier, summary: Summary) -> str:
-    """Whether the chains agree."""
+def _convergence(model: Any) -> Section:
+    """Return the worst quantities, the acceptance rates, and traces."""
     found = sorted(model.diagnostics_.items(), key=lambda item: -item[1].r_hat)
-    said = (
-        f"The {min(len(found), WORST_QUANTITIES)} worst of {len(found)} quantities that are "
-        f"watched. R-hat should be at most {LARGEST_R_HAT}, the effective sample size at least "
-        f"{SMALLEST_ESS:.0f}."
-        if found
-        else f"Fewer than {FEWEST_DRAWS} draws of each chain say nothing."
-    )
     rows = [
-        (named(name), f"{each.r_hat:.3f}", f"{each.ess:.0f}")
+        (shown(name, LONGEST_NAME), f"{each.r_hat:.3f}", f"{each.ess:.0f}")
         for name, each in found[:WORST_QUANTITIES]
     ]
-    traced = [
-        figure_html(
-            functools.partial(_trace, model, name),
-            alt=f"Each chain of {name} over its draws",
-            caption=f"{name}: chains that have converged cover the same range.",
-            size=(5.2, 2.6),
-        )
-        for name in ("precision", "noise_variance", "lengthscale")
-        if name in model.run_.samples
+    texts = [
+        f"The {len(rows)} largest R-hat of {len(found)} watched quantities. R-hat should be at "
+        f"most {LARGEST_R_HAT}, the effective sample size (ESS) at least {SMALLEST_ESS:.0f}."
     ]
-    return section(
-        "Have the chains converged?",
-        f"<p>{escaped(said)}</p>",
-        table(["Quantity", "R-hat", "Effective draws"], rows, numbers=(1, 2)) if rows else "",
-        f"<p>{escaped(text)}</p>" if (text := _acceptance(model)) else "",
-        figures(*traced),
-    )
+    samples = model.posterior_.samples
+    rates = {"scores": "accept_prob"}
+    if "lengthscale" in samples:
+        rates["theta"] = "lengthscale_accept_prob"
+    for what, name in rates.items():
+        if name in samples:
+            texts.append(f"Mean acceptance rate, {what}: {np.mean(samples[name]):.2f}.")
+    traces = [
+        figure(functools.partial(_trace, model, name), f"Trace of {name}.", size=(5.2, 2.6))
+        for name in ("precision", "noise_variance", "lengthscale")
+        if name in samples and samples[name].ndim == 2
+    ]
+    table = Table(("Quantity", "R-hat", "ESS"), rows, (1, 2)) if rows else None
+    return Section("Convergence", texts, table, figures=traces)
 
 
-def _trace(model: BMSVMClassifier, name: str, ax: Any) -> None:
+def _trace(model: Any, name: str, ax: Any) -> None:
     plots.trace(model, name, ax=ax)
 
 
-def _acceptance(model: BMSVMClassifier) -> str:
-    samples, said = model.run_.samples, []
-    if "accept_prob" in samples:
-        said.append(
-            f"Moves of the scores were accepted at a rate of {_mean(samples, 'accept_prob')}"
-        )
-        if np.any(samples["num_steps"] > 0):
-            said.append(
-                f"{samples['num_steps'].mean():.0f} steps of {samples['step_size'].mean():.2g}"
-            )
-    if "lengthscale_accept_prob" in samples:
-        said.append(f"those of theta at {_mean(samples, 'lengthscale_accept_prob')}")
-    return ", ".join(said) + "." if said else ""
-
-
-def _mean(samples: Mapping[str, np.ndarray], name: str) -> str:
-    return f"{samples[name].mean():.2f}"
-
-
-def learned(model: BMSVMClassifier, training: tuple[np.ndarray, np.ndarray] | None) -> str:
-    """Pictures of the posterior and of the training rows."""
+def _posterior_figures(model: Any, training: tuple[np.ndarray, np.ndarray] | None) -> list[Figure]:
     drawn = [
-        figure_html(
+        figure(
             lambda ax: plots.regularization(model, ax=ax),
-            alt="Histogram of the posterior of tau over sigma squared",
-            caption="The posterior of the regularisation, tau / sigma2.",
+            "Posterior of the regularisation tau / sigma2.",
         )
     ]
-    theta = np.asarray(model.lengthscale_)
-    has_theta = theta.size == 1 and "lengthscale" in model.run_.samples
-    chosen = isinstance(model.run_.sampler.lengthscale_selection, CrossValidation)
-    if has_theta or (chosen and theta.size == 1):
-        drawn.append(
-            figure_html(
-                lambda ax: plots.lengthscale(model, ax=ax),
-                alt="The lengthscale, and the loss of its cross-validation where there was one",
-                caption="The lengthscale theta.",
-            )
-        )
+    moved = "lengthscale" in model.posterior_.samples
+    moved = moved or isinstance(model.selection_, GridSelection)
+    if moved and np.size(model.lengthscale_) == 1:
+        drawn.append(figure(lambda ax: plots.lengthscale(model, ax=ax), "Lengthscale theta."))
     if len(model.classes_) <= MOST_MARGINS:
-        drawn.append(
-            figure_html(
-                lambda ax: plots.margins(model, ax=ax),
-                alt="Mean scores of the training rows for each class, with the hinge",
-                caption="Mean scores of the training rows. Rows of other classes cost "
-                "something right of the hinge.",
-            )
+        caption = (
+            "Mean scores of the training rows. Scores for other classes are penalised right of "
+            "the hinge."
         )
+        drawn.append(figure(lambda ax: plots.margins(model, ax=ax), caption))
     if training is not None and model.n_features_in_ >= 2:
-        count = len(training[0])
-        X, y = (each[_some(count)] for each in training)
+        X, y = (each[_some(len(each))] for each in training)
         drawn.append(
-            figure_html(
+            figure(
                 lambda ax: plots.decision_regions(model, X, y, resolution=RESOLUTION, ax=ax),
-                alt="Regions of the classes in a plane, with training rows",
-                caption="Regions of the classes, paler where the predictive entropy is larger; "
-                f"dotted where it is half of the most. {_shown(len(y), count)}",
-                on_light=True,
+                "Most probable class, paler where the predictive entropy is larger, with "
+                f"{len(y)} of {len(training[1])} training rows.",
             )
         )
-    return section("What was learned", figures(*drawn))
+    return drawn
 
 
 def _some(count: int) -> np.ndarray:
-    """Places of rows to draw: all, or as many as can be told apart, evenly spread."""
+    """Return the indices of at most DRAWN_ROWS rows, evenly spaced."""
     return np.unique(np.linspace(0, count - 1, min(count, DRAWN_ROWS)).astype(int))
 
 
-def _shown(drawn: int, count: int) -> str:
-    return f"{drawn} of {count} rows are drawn." if drawn < count else ""
+def _classes(summary: Summary, found: Evaluation | None) -> Section:
+    """Return the size of each class, and how well it is predicted."""
+    total = sum(count for _, count in summary.classes)
+    names = [shown(name, LONGEST_NAME) for name, _ in summary.classes]
+    head = ["Class", "Training rows", "Share"]
+    rows = [
+        [name, str(count), f"{count / total:.1%}"]
+        for name, (_, count) in zip(names, summary.classes, strict=True)
+    ]
+    if found is None:
+        return Section("Classes", table=Table(head, rows, (1, 2)))
+    head += ["Rows", "Accuracy", "Mean probability", "Most frequent error", "Its rows"]
+    for number, row in enumerate(rows):
+        mine = found.codes == number
+        count, errors = int(mine.sum()), np.bincount(found.predicted[mine], minlength=len(names))
+        right, errors[number] = errors[number], 0
+        row += [str(count)]
+        row += [f"{right / count:.1%}", f"{found.own[mine].mean():.2f}"] if count else ["–", "–"]
+        worst = int(errors.argmax())
+        row += [names[worst], str(errors[worst])] if errors[worst] else ["–", "–"]
+    text = f"Accuracy and mean probability of the true class are of the {_which(found)}."
+    return Section("Classes", [text], Table(head, rows, (1, 2, 3, 4, 5, 7)))
 
 
 def _which(found: Evaluation) -> str:
-    return "training rows" if found.seen else "held-out rows"
+    return "training rows, whose labels the model has seen" if found.seen else "held-out rows"
 
 
-def classes(summary: Summary, model: BMSVMClassifier, found: Evaluation | None) -> str:
-    """Each class: how often it is there, and how well it is known."""
-    heads = ["Class", "Training rows", "Share"]
-    if found is not None:
-        heads += ["Rows here", "Right", "Mean probability", "Most often taken for"]
-    rows = []
-    for number, (name, count) in enumerate(summary.classes):
-        cells = [named(name), str(count), f"{count / summary.num_rows:.1%}"]
-        if found is not None:
-            cells += _of_class(number, model.classes_, found)
-        rows.append(cells)
-    said = (
-        f"<p>Right, and the mean probability of the class, are of its {_which(found)}"
-        f"{', whose labels the model has seen' if found.seen else ''}.</p>"
-        if found is not None
-        else ""
-    )
-    return section("Classes", said, table(heads, rows, numbers=(1, 2, 3, 4, 5)))
-
-
-def _of_class(number: int, names: np.ndarray, found: Evaluation) -> list[str]:
-    mine = found.codes == number
-    count = int(mine.sum())
-    if not count:
-        return ["0", "–", "–", "–"]
-    others = np.bincount(found.predicted[mine], minlength=len(names))
-    right, others[number] = int(others[number]), 0
-    mistaken = int(others.argmax())
-    taken = f"{named(names[mistaken])} ({others[mistaken]})" if others[mistaken] else "–"
-    return [str(count), f"{right / count:.1%}", f"{found.own[mine].mean():.2f}", taken]
-
-
-def quality(model: BMSVMClassifier, found: Evaluation | None) -> str:
-    """How good the predictions are."""
-    if found is None:
-        return ""
-    c = len(model.classes_)
-    drawn = []
-    if not found.seen:
-        chances, y, names = found.probabilities, found.y, model.classes_
-        drawn += [
-            figure_html(
-                lambda ax: plots.reliability(chances, y, classes=names, level=LEVEL, ax=ax),
-                alt="Share of predictions that came true against their probability",
-                caption="Calibration: predictions of a probability should come true as often. "
-                "Above each bin, its rows.",
-            ),
-            figure_html(
-                lambda ax: plots.rejection(chances, y, classes=names, level=LEVEL, ax=ax),
-                alt="Accuracy of the rest against the share of rows rejected",
-                caption="What abstaining from the least certain rows buys.",
-            ),
-        ]
-    if c <= MOST_CLASSES:
-        side = min(max(3.7, 1.6 + 0.55 * c), 9.0)
-        drawn.append(
-            figure_html(
-                lambda ax: plots.confusion(model, found.X, found.y, level=LEVEL, ax=ax),
-                alt="Confusion matrix",
-                caption=f"Confusion of {_which(found)}: the count, and the range of {LEVEL:.0%} "
-                "of the posterior draws.",
-                size=(max(5.2, side + 0.6), side),
-            )
-        )
-    if c == 3:
-        some = _some(len(found.codes))
-        drawn.append(
-            figure_html(
-                lambda ax: plots.ternary(
-                    found.probabilities[some], found.y[some], classes=model.classes_, ax=ax
-                ),
-                alt="Probabilities of three classes in a triangle",
-                caption=f"Probabilities of {_which(found)}. {_shown(len(some), len(found.codes))}",
-            )
-        )
+def _predictions(model: Any, found: Evaluation) -> Section:
+    """Return scores and plots of the predictions; no scores of the training rows."""
+    drawn = _prediction_figures(model, found)
     if found.seen:
-        said = (
-            "No held-out rows were given, and predictions of training rows flatter the model: "
-            "report(path, X, y) with rows it has not seen judges it."
+        text = (
+            "Predictions of training rows are too optimistic. For scores, give held-out rows and "
+            "their labels to write_report."
         )
-        return section(
-            "Predictions of the training rows", f"<p>{escaped(said)}</p>", figures(*drawn)
-        )
+        return Section("Predictions of training rows", [text], figures=drawn)
     rows = [
         (
-            escaped(score.name),
+            score.name,
             f"{score.value:.3f}",
             "" if np.isnan(score.lower) else f"{score.lower:.3f} – {score.upper:.3f}",
         )
         for score in found.scores()
     ]
-    return section(
-        "Predictions of held-out rows",
-        f"<p>{len(found.codes)} rows.</p>",
-        table(["Score", "Value", f"{LEVEL:.0%} interval"], rows, numbers=(1, 2)),
-        figures(*drawn),
-    )
+    table = Table(("Score", "Value", f"{LEVEL:.0%} interval"), rows, (1, 2))
+    text = f"{len(found.codes)} rows."
+    return Section("Predictions of held-out rows", [text], table, figures=drawn)
 
 
-def worst(model: BMSVMClassifier, found: Evaluation | None) -> str:
-    """Rows that were predicted worst."""
-    if found is None:
-        return ""
-    names = model.classes_
-    rows = []
-    for row in found.worst(WORST_ROWS):
-        guess = found.predicted[row]
-        rows.append(
-            (
-                named(found.rows[row]),
-                named(names[found.codes[row]]),
-                f"{found.own[row]:.3f}",
-                named(names[guess]),
-                f"{found.probabilities[row, guess]:.3f}",
-                f"{found.epistemic[row]:.3f}",
+def _prediction_figures(model: Any, found: Evaluation) -> list[Figure]:
+    drawn: list[Figure] = []
+    chances, y, names = found.probabilities, found.y, model.classes_
+    if not found.seen:
+        drawn += [
+            figure(
+                lambda ax: plots.reliability(chances, y, classes=names, level=LEVEL, ax=ax),
+                "Calibration of the most probable class, with the number of rows of each bin.",
+            ),
+            figure(
+                lambda ax: plots.rejection(chances, y, classes=names, level=LEVEL, ax=ax),
+                "Accuracy if the least certain rows are rejected.",
+            ),
+        ]
+    if len(names) <= MOST_CLASSES:
+        side = min(max(3.7, 1.6 + 0.55 * len(names)), 9.0)
+        drawn.append(
+            figure(
+                lambda ax: plots.confusion(model, found.X, y, level=LEVEL, ax=ax),
+                f"Confusion matrix, with {LEVEL:.0%} posterior intervals of the counts.",
+                size=(max(5.2, side + 0.6), side),
             )
         )
-    heads = ["Row", "In truth", "Its probability", "Predicted", "Its probability", "Epistemic"]
-    said = (
-        f"The {len(rows)} {_which(found)} whose label was given the least probability. Epistemic "
-        "is what more data could tell, in nats."
+    if len(names) == 3:
+        some = _some(len(y))
+        drawn.append(
+            figure(
+                lambda ax: plots.ternary(chances[some], y[some], classes=names, ax=ax),
+                f"Probabilities of {len(some)} of {len(y)} rows.",
+            )
+        )
+    return drawn
+
+
+def _worst(model: Any, found: Evaluation) -> Section:
+    head = ("Row", "True class", "Its probability", "Predicted", "Its probability", "Epistemic")
+    names = [shown(name, LONGEST_NAME) for name in model.classes_]
+    rows = [
+        (
+            shown(found.rows[row], LONGEST_NAME),
+            names[found.codes[row]],
+            f"{found.own[row]:.3f}",
+            names[found.predicted[row]],
+            f"{found.probabilities[row, found.predicted[row]]:.3f}",
+            f"{found.epistemic[row]:.3f}",
+        )
+        for row in found.worst(WORST_ROWS)
+    ]
+    text = (
+        f"{len(rows)} {_which(found)}, with the smallest probability of the true class. "
+        "Epistemic uncertainty is in nats."
     )
-    return section(
-        "Worst predicted", f"<p>{escaped(said)}</p>", table(heads, rows, numbers=(2, 4, 5))
-    )
+    return Section("Worst predictions", [text], Table(head, rows, (2, 4, 5)))

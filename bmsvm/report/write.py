@@ -1,4 +1,4 @@
-"""A report: sections put together, and written whole or not at all."""
+"""Render a report and write it to a file."""
 
 from __future__ import annotations
 
@@ -7,20 +7,22 @@ import warnings
 from typing import Any
 
 import numpy as np
-from sklearn.utils.validation import check_is_fitted
 
+from bmsvm._inputs import is_precomputed
 from bmsvm.checkpoint import replacing
-from bmsvm.estimators import BMSVMClassifier
-from bmsvm.estimators.summary import summarise_model
-from bmsvm.report import sections
+from bmsvm.convergence import advice
+from bmsvm.plots.inputs import check_model
 from bmsvm.report.evaluation import evaluate
-from bmsvm.report.page import page
+from bmsvm.report.sections import build_sections
+from bmsvm.summary import shown, summarise_model
 
 __all__ = ["report_html", "write_report"]
 
+LONGEST_TEXT = 1000
+
 
 def write_report(
-    model: BMSVMClassifier,
+    model: Any,
     path: str | os.PathLike[str],
     X: Any = None,
     y: Any = None,
@@ -28,53 +30,85 @@ def write_report(
     rows: Any = None,
     title: str | None = None,
 ) -> None:
-    """Write a report of a fitted model; see :meth:`bmsvm.BMSVMClassifier.report`."""
+    """Write a report of a fitted classifier as one HTML page.
+
+    The page has the convergence of the chains, plots of the posterior, and the scores of held-out
+    rows. It contains no scripts, loads nothing, and names from the data are escaped. The file is
+    replaced as a whole or, after an error, left as it was.
+
+    Parameters
+    ----------
+    model
+        A fitted :class:`bmsvm.BMSVMClassifier`.
+    path
+        The file.
+    X, y
+        Held-out rows (m, p) and their labels (m,). Default: predictions of the training rows are
+        shown, without scores.
+    rows
+        Names of the held-out rows, shape (m,). Default: the index of X, or 0, 1, ....
+    title
+        Heading of the page.
+    """
     text = report_html(model, X, y, rows=rows, title=title)
     with replacing(path) as file:
         file.write(text.encode("utf-8"))
 
 
 def report_html(
-    model: BMSVMClassifier,
-    X: Any = None,
-    y: Any = None,
-    *,
-    rows: Any = None,
-    title: str | None = None,
+    model: Any, X: Any = None, y: Any = None, *, rows: Any = None, title: str | None = None
 ) -> str:
-    """Return the report as HTML; the same model and rows give the same text."""
-    check_is_fitted(model, "run_")
-    if (X is None) != (y is None):
-        given, missing = ("X", "y") if y is None else ("y", "X")
-        raise ValueError(f"X and y must be given together: {given} is, {missing} is not")
-    if rows is not None and X is None:
-        raise ValueError("rows are labels of held-out rows: give X and y too")
+    """Return the HTML of :func:`write_report`; the same arguments give the same text."""
+    check_model(model)
+    if (X is None) != (y is None) or (rows is not None and X is None):
+        raise ValueError("X and y must be given together, and rows only with them")
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="X does not have valid feature names")
-        training = _training(model)
+        data = _training_data(model)
         found = None
         if X is not None:
             found = evaluate(model, X, y, rows=rows)
-        elif training is not None:
-            found = evaluate(model, *training, rows=model._kept, seen=True)
+        elif data is not None:
+            found = evaluate(model, *data, rows=model.kept_rows_, seen=True)
         summary = summarise_model(model)
-        return page(
-            title or "Report of a Bayesian multicategory SVM",
-            [
-                sections.head(title or "Bayesian multicategory SVM", summary, model),
-                sections.settings(model, summary),
-                sections.convergence(model, summary),
-                sections.learned(model, training),
-                sections.classes(summary, model, found),
-                sections.quality(model, found),
-                sections.worst(model, found),
-            ],
-        )
+        sections = build_sections(model, summary, data, found)
+    remedy = advice(
+        model.diagnostics_,
+        num_warmup=int(model.run_.state.n_warmup),
+        num_samples=model.posterior_.shape[1],
+    )
+    return _template().render(
+        title=title or "Bayesian multicategory SVM",
+        summary=summary,
+        verdict=summary.verdict[0].upper() + summary.verdict[1:],
+        advice="" if remedy is None else remedy.removeprefix(f"{summary.verdict}: ") + ".",
+        sections=sections,
+    )
 
 
-def _training(model: BMSVMClassifier) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return the training rows (n, p) and their labels (n,), or None if they are a Gram matrix."""
-    if isinstance(model.kernel_, str) and model.kernel_ == "precomputed":
+def _training_data(model: Any) -> tuple[np.ndarray, np.ndarray] | None:
+    """Training rows (n, p) in the units of the data, and labels (n,); None of a Gram matrix."""
+    if is_precomputed(model.kernel):
         return None
-    rows = model._in_units(model.training_rows_)
-    return rows, model.classes_[np.asarray(model.problem_.labels)[: len(rows)]]
+    rows = model.in_original_units(model.posterior_.training_rows)
+    return rows, model.classes_[np.asarray(model.posterior_.problem.labels)[: len(rows)]]
+
+
+def _template() -> Any:
+    """Return the template of the page, in which every value is made plain text and escaped."""
+    try:
+        import jinja2
+        import markupsafe
+    except ImportError as error:
+        raise ImportError("a report needs Jinja2: pip install 'bmsvm[report]'") from error
+
+    def plain(value: Any) -> Any:
+        return value if isinstance(value, markupsafe.Markup) else shown(value, LONGEST_TEXT)
+
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("bmsvm.report", ""),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        finalize=plain,
+    )
+    return environment.get_template("page.html")
