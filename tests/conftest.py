@@ -1,4 +1,4 @@
-"""Shared set-up: tests run in float64 unless they ask otherwise, and compile without optimising."""
+"""Shared set-up: tests run in float64 unless they ask otherwise, and compile in a hurry."""
 
 import os
 import subprocess
