@@ -35,7 +35,7 @@ def test_names_of_mutants_differ():
     assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS)
 
 
-CODE = '''
+CODE = """
 def outer(x):
     def inner(y):
         first(y)
@@ -45,7 +45,7 @@ def outer(x):
         return y + 2 * x
 
     return inner(x) + 2 * x
-'''
+"""
 EXAMPLE = Mutant("example", "some.module:outer.inner", "2 * x", "0.0", "test_mutants.py names")
 
 
