@@ -6,37 +6,42 @@ sampler only the factor of the kernel and the contrast of the classes.
 """
 
 import functools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 import scipy.stats
 
-from bmsvm.inference import preset_blocks
+from bmsvm import HMC, Gibbs, Paper
+from bmsvm.inference.adaptation import Phase
+from bmsvm.inference.algorithm import Algorithm
 from bmsvm.inference.blocks import (
-    Phase,
+    Block,
     collapsed_parameters,
     conjugate_parameters,
     conjugate_precision,
     exact_scores,
     hamiltonian,
-    interweave,
     metropolis_scores,
     scale,
-    stateless,
     truncated_scores,
 )
-from bmsvm.models import Position, Problem, prepare
-from bmsvm.models.conditionals import weights_given_rest
+from bmsvm.models import Position, Problem, conditionals, prepare
 from bmsvm.models.couplings import class_vector, contrast
 from bmsvm.models.hierarchy import latent, scores_of
 from reproduction.simulate import LIVELY, draw_parameters, likelihood_of_rows
 
 BATCH = 1 << 17
 
-# Programs here are large and run for a second: compile them in a hurry.
+SAMPLERS = {"hmc": HMC(), "gibbs": Gibbs(), "paper": Paper()}
+"""Samplers of every model, by name."""
+
+PAST_WARM_UP = Phase(jnp.array(1), jnp.array(1))
+
+# Programs here are large and run for a second: compile them without optimising.
 quick_jit = functools.partial(
     jax.jit,
     compiler_options={
@@ -91,7 +96,7 @@ CASES = (
 )
 
 
-def all_blocks(likelihood: str) -> dict[str, Any]:
+def all_blocks(likelihood: str) -> dict[str, Block]:
     """Every block that can move a posterior with this likelihood, by name."""
     blocks = [
         metropolis_scores(),
@@ -99,7 +104,6 @@ def all_blocks(likelihood: str) -> dict[str, Any]:
         conjugate_precision(),
         collapsed_parameters(),
         scale(),
-        interweave(),
     ]
     if likelihood == "hinge":
         blocks.append(exact_scores())
@@ -134,82 +138,92 @@ def likelihood_of(columns: np.ndarray, problem: Problem) -> np.ndarray:
     return (each**weights).prod(-1)
 
 
-@functools.cache
-def exact_draws(case: Case, size: int) -> tuple[Problem, Position]:
-    """Draw independent positions from the posterior by rejection from the prior."""
-    problem, rng = case.problem(), np.random.default_rng(1000 + case.seed)
+def rejection_draws(
+    rng: np.random.Generator,
+    size: int,
+    problem: Problem,
+    prior_kernels: Callable | None = None,
+    batch: int = BATCH,
+) -> Position:
+    """Draw independent positions from the posterior by rejection from the prior.
+
+    ``prior_kernels(rng, batch)`` draws theta from its prior, if it is sampled.
+    """
     kept: list[Position] = []
     while sum(len(part.precision) for part in kept) < size:
-        draws = prior_draws(rng, BATCH, problem)
+        kernel = None if prior_kernels is None else prior_kernels(rng, batch)
+        draws = prior_draws(rng, batch, problem.at(kernel))._replace(kernel=kernel)
         likelihood = likelihood_of(draws.columns, problem)
         assert likelihood.max() <= 1
-        keep = rng.uniform(size=BATCH) < likelihood
-        kept.append(jax.tree.map(lambda part, keep=keep: part[keep], draws))
-    joined = jax.tree.map(lambda *parts: jnp.asarray(np.concatenate(parts)[:size]), *kept)
-    return problem, joined
+        keep = rng.uniform(size=batch) < likelihood
+        kept.append(jax.tree.map(lambda part, keep=keep: np.asarray(part)[keep], draws))
+    return jax.tree.map(lambda *parts: jnp.asarray(np.concatenate(parts)[:size]), *kept)
 
 
-def preset_sweep(preset: str, likelihood: str):
-    """Return a preset's blocks, and the weights drawn as ``state.weights`` draws them."""
-
-    def read(key, position, problem):
-        return position._replace(weights=weights_given_rest(position, problem).sample(key)), {}
-
-    blocks = preset_blocks(preset, likelihood)
-    return (*blocks, stateless("read", read)) if preset == "default" else blocks
+@functools.cache
+def exact_draws(case: Case, size: int) -> tuple[Problem, Position]:
+    """Draw independent positions from the posterior of a case."""
+    problem = case.problem()
+    return problem, rejection_draws(np.random.default_rng(1000 + case.seed), size, problem)
 
 
-def after_sweeps(blocks, problem: Problem, positions: Position, sweeps: int, seed: int):
-    """Sweep through the blocks, past warm-up, from every position; also the last info."""
-    phase = Phase(jnp.array(1), jnp.array(1))
+def after_sweeps(
+    algorithm: Algorithm, problem: Problem, positions: Position, sweeps: int, seed: int
+) -> tuple[Position, dict[str, jax.Array]]:
+    """Run sweeps of blocks, past warm-up, from every position; also what each sweep says.
+
+    What blocks remember does not depend on the position, or the sweeps would not leave the
+    posterior invariant.
+    """
+    start = algorithm.init(jax.random.key(0), {}, None, problem)
 
     def run(key, position):
-        memory = tuple(block.init(position, problem) for block in blocks)
+        def sweep(state, key):
+            return algorithm.step(key, state, None, problem, PAST_WARM_UP)
 
-        def sweep(carry, key):
-            position, memory = carry
-            learned, info = [], {}
-            keys = jax.random.split(key, len(blocks))
-            for block, block_key, remembered in zip(blocks, keys, memory, strict=True):
-                position, remembered, said = block.step(
-                    block_key, position, remembered, problem, phase
-                )
-                learned.append(remembered)
-                info.update(said)
-            return (position, tuple(learned)), info
-
-        (position, _), infos = jax.lax.scan(
-            sweep, (position, memory), jax.random.split(key, sweeps)
-        )
-        return position, infos
+        begin = start._replace(position=position)
+        state, infos = jax.lax.scan(sweep, begin, jax.random.split(key, sweeps))
+        return state.position, infos
 
     keys = jax.random.split(jax.random.key(seed), len(positions.precision))
     return quick_jit(jax.vmap(run))(keys, positions)
 
 
-@quick_jit
-def _coordinates(positions: Position, problem: Problem) -> jax.Array:
-    def one(position):
-        rows = jnp.array([0, -1])
-        functions = latent(position.intercept, position.weights, problem)[rows]
+def use_printed_noise_shape(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Draw sigma2 with the shape (a_sigma + nc)/2 that the paper prints, which is wrong."""
+    correct = conditionals.noise_variance_collapsed
+
+    def printed(projection, precision, problem):
+        right = correct(projection, precision, problem)
+        return type(right)(right.concentration + problem.n_rows / 2, right.rate)
+
+    monkeypatch.setattr(conditionals, "noise_variance_collapsed", printed)
+
+
+def coordinates(positions: Position, problem: Problem, rows: Sequence[int] = (0, -1)) -> np.ndarray:
+    """What is watched of each position, shape (draws, m).
+
+    log sigma2, log tau, then arsinh of: intercept, functions and scores at two rows; then, if it
+    is sampled, log theta and, on a grid, its indicators. The arsinh shortens the tails of the
+    prior, whose Gaussian scales are mixed over sigma2.
+    """
+    shown = jnp.asarray(rows)
+
+    def one(position: Position, problem: Problem) -> jax.Array:
+        here = problem.at(position.kernel)
+        functions = latent(position.intercept, position.weights, here)[shown]
         parts = (
             class_vector(position.intercept, problem.coupling),
             class_vector(functions, problem.coupling).ravel(),
-            scores_of(position.columns, problem)[rows].ravel(),
+            scores_of(position.columns, here)[shown].ravel(),
         )
         logs = jnp.log(jnp.stack([position.noise_variance, position.precision]))
-        return jnp.concatenate([logs, *map(jnp.arcsinh, parts)])
+        theta = [jnp.log(x).ravel() for x in problem.kernel_values(position.kernel).values()]
+        if problem.grid is not None:
+            theta.append(jax.nn.one_hot(position.kernel, problem.grid.values.size))
+        return jnp.concatenate([logs, *map(jnp.arcsinh, parts), *theta])
 
-    return jax.vmap(one)(positions)
-
-
-def coordinates(positions: Position, problem: Problem) -> np.ndarray:
-    """What is watched of each position, shape (draws, m).
-
-    log sigma2, log tau, then arsinh of: intercept, functions and scores at two rows. The arsinh
-    tames the tails of the prior, whose Gaussian scales are mixed over sigma2.
-    """
-    return np.asarray(_coordinates(positions, problem))
+    return np.asarray(quick_jit(jax.vmap(one, (0, None)))(positions, problem))
 
 
 def second_order(watched: np.ndarray, reference: np.ndarray) -> np.ndarray:
@@ -226,11 +240,17 @@ def paired_z(before: np.ndarray, after: np.ndarray) -> np.ndarray:
     return change.mean(0) / np.maximum(error, 1e-10)  # what does not move is not tested
 
 
-def drift(problem: Problem, before: Position, after: Position) -> np.ndarray:
+def moment_z(before: np.ndarray, after: np.ndarray) -> np.ndarray:
+    """Z-scores of the change in first and second moments of paired rows (draws, m)."""
+    assert np.isfinite(after).all()
+    return paired_z(second_order(before, before), second_order(after, before))
+
+
+def drift(
+    problem: Problem, before: Position, after: Position, rows: Sequence[int] = (0, -1)
+) -> np.ndarray:
     """Z-scores of the change in first and second moments between paired positions."""
-    old, new = coordinates(before, problem), coordinates(after, problem)
-    assert np.isfinite(new).all()
-    return paired_z(second_order(old, old), second_order(new, old))
+    return moment_z(*(coordinates(each, problem, rows) for each in (before, after)))
 
 
 def chain_z(chain_means: np.ndarray, mean: np.ndarray, error: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Theta on its grid: exact draws of the joint posterior, and what is refused."""
+"""Theta on its grid and off it: exact draws of the joint posterior, and what is refused."""
 
 import functools
 
@@ -11,16 +11,15 @@ import pytest
 import tinygp
 
 import bmsvm
-from bmsvm import BMSVMGibbs, prepare, run_chains
-from bmsvm.inference import blocks, preset_blocks
-from bmsvm.inference.blocks import Phase, in_turn, memories
-from bmsvm.models import scores_of
-from bmsvm.models.couplings import class_vector
-from bmsvm.models.hierarchy import latent
-from bmsvm.models.kernel_parameters import unconstrained
+from bmsvm import BMSVMGibbs, Sampled, prepare, run_chains
+from bmsvm.inference import blocks
+from bmsvm.inference.sweep import block_sweep
+from bmsvm.kernels import Gaussian, Parametric
+from bmsvm.models.theta import unconstrained
 from bmsvm.models.whitening import matrix_function
 
 GRID = np.geomspace(0.4, 6.0, 6)
+BOUNDS = (0.4, 6.0)
 DRAWS = 20_000
 FALSE_ALARM = 1e-4 / 12  # over the tests of this file
 X = np.random.default_rng(3).normal(size=(4, 2))
@@ -34,26 +33,15 @@ def mixed_kernel(parameters):
     )
 
 
-ON_GRID = {"lengthscale": "sample", "lengthscale_grid": GRID}
-LOG_UNIFORM = {**ON_GRID, "lengthscale_prior": "log-uniform"}
-OFF_GRID = {
-    "lengthscale": "sample",
-    "lengthscale_grid": "off",
-    "lengthscale_bounds": (0.4, 6.0),
-    "propose_every": 1,
-}
-PER_FEATURE = {**OFF_GRID, "per_feature": True, "lengthscale_prior": "log-uniform"}
-MIXED = {
-    "kernel": mixed_kernel,
-    "kernel_prior": {"size": dist.LogNormal(0, 0.5), "shape": {"scale": dist.Gamma(3, 2)}},
-    "propose_every": 1,
-}
+MIXED_PRIOR = {"size": dist.LogNormal(0, 0.5), "shape": {"scale": dist.Gamma(3, 2)}}
 SETTINGS = {
-    "grid": ON_GRID,
-    "log-grid": LOG_UNIFORM,
-    "off-grid": OFF_GRID,
-    "per-feature": PER_FEATURE,
-    "mixed": MIXED,
+    "grid": {"lengthscale": Sampled(grid=GRID)},
+    "log-grid": {"lengthscale": Sampled(grid=GRID, prior="log-uniform")},
+    "off-grid": {"lengthscale": Sampled(grid="off", bounds=BOUNDS, every=1)},
+    "per-feature": {
+        "lengthscale": Sampled(prior="log-uniform", bounds=BOUNDS, per_feature=True, every=1)
+    },
+    "mixed": {"kernel": Parametric(mixed_kernel, MIXED_PRIOR, every=1)},
 }
 
 
@@ -75,9 +63,9 @@ def prior_kernels(rng, size, how, problem):
         weight = {"grid": GRID, "log-grid": np.ones_like(GRID)}[how]  # of log-even cells
         return jnp.asarray(rng.choice(GRID.size, size, p=weight / weight.sum()))
     if how == "off-grid":
-        draws = {"lengthscale": rng.uniform(0.4, 6.0, size)}
+        draws = {"lengthscale": rng.uniform(*BOUNDS, size)}
     elif how == "per-feature":
-        draws = {"lengthscale": np.exp(rng.uniform(np.log(0.4), np.log(6.0), (size, 2)))}
+        draws = {"lengthscale": np.exp(rng.uniform(*np.log(BOUNDS), (size, 2)))}
     else:
         draws = {"size": np.exp(rng.normal(0, 0.5, size)), "shape.scale": rng.gamma(3, 0.5, size)}
     parameters = unconstrained(jax.tree.map(jnp.asarray, draws), problem.family)
@@ -86,63 +74,25 @@ def prior_kernels(rng, size, how, problem):
 
 @functools.cache
 def exact_draws(case):
-    """Joint draws of theta and the rest, by rejection from the prior."""
-    problem, rng = problem_of(*case), np.random.default_rng(5)
-    kept = []
-    while sum(len(part.precision) for part in kept) < DRAWS:
-        kernel = prior_kernels(rng, 2 * DRAWS, case[2], problem)
-        draws = oracle.prior_draws(rng, 2 * DRAWS, problem.at(kernel))
-        keep = rng.uniform(size=2 * DRAWS) < oracle.likelihood_of(draws.columns, problem)
-        kept.append(
-            jax.tree.map(
-                lambda part, keep=keep: np.asarray(part)[keep], draws._replace(kernel=kernel)
-            )
-        )
-    return problem, jax.tree.map(lambda *parts: jnp.asarray(np.concatenate(parts)[:DRAWS]), *kept)
+    """Joint draws of theta and the rest."""
+    problem = problem_of(*case)
+    draws = oracle.rejection_draws(
+        np.random.default_rng(5),
+        DRAWS,
+        problem,
+        lambda rng, size: prior_kernels(rng, size, case[2], problem),
+        batch=2 * DRAWS,
+    )
+    return problem, draws
 
 
-def watched(positions, problem):
-    def one(position):
-        here = problem.at(position.kernel)
-        functions = latent(position.intercept, position.weights, here)[:2]
-        parts = (
-            class_vector(position.intercept, problem.coupling),
-            class_vector(functions, problem.coupling),
-            scores_of(position.columns, here)[:2],
-        )
-        logs = jnp.log(jnp.stack([position.noise_variance, position.precision]))
-        values = jnp.arcsinh(jnp.concatenate([part.ravel() for part in parts]))
-        theta = [jnp.log(x).ravel() for x in problem.kernel_values(position.kernel).values()]
-        if problem.grid is not None:
-            theta.append(jax.nn.one_hot(position.kernel, GRID.size))
-        return jnp.concatenate([logs, values, *theta])
-
-    return np.asarray(oracle.quick_jit(jax.vmap(one))(positions))
-
-
-def after_sweeps(blocks, problem, positions, sweeps, seed=7):
-    phase = Phase(jnp.array(1), jnp.array(1))
-
-    def run(key, position):
-        def sweep(carry, key):
-            keys = jax.random.split(key, len(blocks))
-            return in_turn(blocks, keys, *carry, problem, phase)[:2], None
-
-        start = (position, memories(blocks, position, problem))
-        return jax.lax.scan(sweep, start, jax.random.split(key, sweeps))[0][0]
-
-    keys = jax.random.split(jax.random.key(seed), DRAWS)
-    return oracle.quick_jit(jax.vmap(run))(keys, positions)
-
-
-def drift(blocks, case, sweeps=3):
+def drift(algorithm, case, sweeps=3):
     """Z-scores of the moments after some sweeps from exact draws; and how many thetas moved."""
     problem, before = exact_draws(case)
-    after = after_sweeps(blocks, problem, before, sweeps)
-    old, new = watched(before, problem), watched(after, problem)
+    after, _ = oracle.after_sweeps(algorithm, problem, before, sweeps, seed=7)
     theta = [np.asarray(jax.tree.leaves(part.kernel)[0]) for part in (before, after)]
     moved = np.mean(np.any((theta[0] != theta[1]).reshape(DRAWS, -1), axis=1))
-    return oracle.paired_z(oracle.second_order(old, old), oracle.second_order(new, old)), moved
+    return oracle.drift(problem, before, after, rows=(0, 1)), moved
 
 
 def long(*case):
@@ -150,46 +100,47 @@ def long(*case):
 
 
 INVARIANT = [
-    ("sum_to_zero", "hinge", "grid", ("ancillary", "ridge", "collapsed")),
-    ("sum_to_zero", "normalized", "grid", ("surrogate-10", "ridge-10")),
-    ("independent", "hinge", "grid", ("ridge-10", "coefficients")),
-    ("sum_to_zero", "normalized", "per-feature", ("ancillary", "collapsed")),
-    long("sum_to_zero", "normalized", "log-grid", ("ancillary",)),
-    long("independent", "normalized", "grid", ("ancillary", "collapsed")),
+    ("sum_to_zero", "hinge", "grid", ("surrogate", "ridge", "collapsed")),
+    ("sum_to_zero", "normalized", "grid", ("surrogate", "ridge")),
+    ("independent", "hinge", "grid", ("ridge", "coefficients")),
+    ("sum_to_zero", "normalized", "per-feature", ("surrogate", "collapsed")),
+    long("sum_to_zero", "normalized", "log-grid", ("surrogate",)),
+    long("independent", "normalized", "grid", ("surrogate", "collapsed")),
     long("sum_to_zero", "hinge", "grid", ("coefficients",)),
     long("independent", "hinge", "off-grid", ("coefficients",)),
-    long("sum_to_zero", "hinge", "off-grid", ("ancillary", "collapsed")),
-    long("independent", "normalized", "mixed", ("ancillary", "collapsed")),
+    long("sum_to_zero", "hinge", "off-grid", ("surrogate", "collapsed")),
+    long("independent", "normalized", "mixed", ("surrogate", "collapsed")),
 ]
 
 
 @pytest.mark.parametrize("case", INVARIANT, ids=lambda case: "-".join((*case[:3], *case[3])))
 def test_the_moves_of_theta_leave_the_posterior_invariant(case):
     """Three steps from exact draws; false alarm 1e-4 over the file."""
-    z, moved = drift((blocks.lengthscale(moves=case[3]),), case[:3])
-    # With the coefficients held theta hardly moves: that is why nothing uses this move.
+    z, moved = drift(block_sweep((blocks.lengthscale(moves=case[3]),)), case[:3])
+    # With the coefficients held theta hardly moves: that is why no sampler uses this move.
     assert moved > (0.1 if set(case[3]) == {"coefficients"} else 0.3)
     assert oracle.largest(z) < oracle.threshold(FALSE_ALARM, z.size)
 
 
 def test_the_printed_ratio_leaves_the_posterior():
-    """Section 4.1 as printed is not a move of this posterior, and the test above would see it."""
-    z, _ = drift((blocks.lengthscale(moves=("paper",)),), ("independent", "hinge", "grid"))
+    """Section 4.1 as printed does not leave this posterior invariant, which the test detects."""
+    sweep = block_sweep((blocks.lengthscale(moves=("paper",)),))
+    z, _ = drift(sweep, ("independent", "hinge", "grid"))
     assert oracle.largest(z) > 3 * oracle.threshold(FALSE_ALARM, z.size)
 
 
 @pytest.mark.parametrize(
-    ("preset", "likelihood", "how"),
+    ("sampler", "likelihood", "how"),
     [
         ("gibbs", "hinge", "grid"),
-        pytest.param("default", "normalized", "log-grid", marks=pytest.mark.long),
-        pytest.param("default", "normalized", "per-feature", marks=pytest.mark.long),
+        pytest.param("hmc", "normalized", "log-grid", marks=pytest.mark.long),
+        pytest.param("hmc", "normalized", "per-feature", marks=pytest.mark.long),
     ],
 )
-def test_a_sweep_with_theta_leaves_the_posterior_invariant(preset, likelihood, how):
-    """Blocks after a move of theta see the factor of the theta that it left."""
-    sweep = preset_blocks(preset, likelihood, lengthscale=True)
-    z, _ = drift(sweep, ("sum_to_zero", likelihood, how))
+def test_a_sweep_with_theta_leaves_the_posterior_invariant(sampler, likelihood, how):
+    """Blocks after a move of theta use the factor of the new theta."""
+    case = ("sum_to_zero", likelihood, how)
+    z, _ = drift(oracle.SAMPLERS[sampler].algorithm(problem_of(*case)), case)
     assert oracle.largest(z) < oracle.threshold(FALSE_ALARM, z.size)
 
 
@@ -214,72 +165,79 @@ def test_the_symmetric_root_squares_to_the_covariance(coupling):
 
 def test_chains_report_the_lengthscale():
     run = run_chains(
-        BMSVMGibbs(lengthscale="sample", lengthscale_grid=GRID),
+        BMSVMGibbs(lengthscale=Sampled(grid=GRID)),
         jax.random.key(0),
         X,
         Y,
         num_warmup=30,
         num_samples=20,
         num_chains=2,
-        progress_bar=False,
     )
     drawn = run.samples["lengthscale"]
     assert drawn.shape == (2, 20)
     assert np.all(np.isin(drawn, GRID))
     assert len(np.unique(drawn)) > 1
-    assert "theta" in run.sampler.get_diagnostics_str(run.state)
+    assert "theta" in run.kernel.get_diagnostics_str(run.state)
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"lengthscale": "guess"}, """lengthscale must be .*, or "sample"; got 'guess'"""),
-        ({"lengthscale_prior": "flat"}, "lengthscale_prior must be one of 'uniform'"),
-        ({"lengthscale_grid": [1.0]}, "lengthscale_grid must be .*two or more positive"),
-        ({"lengthscale_grid": [2.0, 1.0]}, "lengthscale_grid must be .*two or more positive"),
-        ({"lengthscale_grid": [1.0, 2.0, 3.0]}, "evenly spaced on a log scale"),
-        ({"lengthscale_grid": np.geomspace(1, 2, 3_000)}, "pass a grid of at most"),
-        ({"kernel": "linear"}, "kernel must be one of 'gaussian'"),
-        ({"kernel": bmsvm.kernels.gaussian(1.0)}, "kernel must be one of 'gaussian'"),
+        ({"prior": "flat"}, "prior must be one of 'uniform'"),
+        ({"grid": [1.0]}, "grid must be .*two or more positive"),
+        ({"grid": [2.0, 1.0]}, "grid must be .*two or more positive"),
+        ({"grid": [1.0, 2.0, 3.0]}, "evenly spaced on a log scale"),
+        ({"grid": "on"}, 'grid must be "off", or two or more positive'),
+        ({"grid": [1, [2, 3]]}, 'grid must be "off", or two or more'),
+        ({"grid": GRID, "per_feature": True}, 'per_feature needs grid to be None or "off"'),
+        ({"per_feature": "yes"}, "per_feature must be True or False; got 'yes'"),
+        ({"bounds": (2.0, 1.0)}, "bounds must be"),
+        ({"every": 0}, "every must be an integer of at least 1; got 0"),
     ],
 )
-def test_bad_grids_are_named(settings, message, monkeypatch):
-    monkeypatch.setattr(bmsvm.models.kernel_parameters, "GRID_BYTES", 2**18)
+def test_bad_grids_are_named(settings, message):
     with pytest.raises(ValueError, match=message):
-        prepare(X, Y, **{"lengthscale": "sample", **settings})
+        Sampled(**settings)
+
+
+def constant_precision(parameters):
+    return Gaussian().traced(parameters["precision"])
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"lengthscale": 1.0, "lengthscale_grid": [1.0, 2.0]}, "lengthscale_grid is for"),
-        ({"per_feature": "yes"}, "per_feature must be True or False; got 'yes'"),
-        ({"lengthscale_grid": "on"}, 'lengthscale_grid must be "off", or two or more positive'),
-        ({"lengthscale_grid": [1, [2, 3]]}, 'lengthscale_grid must be "off", or two or more'),
+        ({"lengthscale": "guess"}, "lengthscale must be a positive number.*; got 'guess'"),
+        ({"lengthscale": None}, "lengthscale must be given for the kernel gaussian"),
+        ({"lengthscale": Sampled(grid=np.geomspace(1, 2, 3_000))}, "pass a grid of at most"),
+        ({"kernel": "linear"}, "sampled only with a kernel that has one: .*got kernel linear"),
+        ({"kernel": Gaussian().at(1.0)}, "sampled only with a kernel that has one"),
         (
             {
-                "lengthscale": 1.0,
-                "kernel": lambda p: bmsvm.kernels.stationary("gaussian", p["precision"]),
-                "kernel_prior": {"precision": dist.Uniform(5.0, 6.0)},
+                "lengthscale": None,
+                "kernel": Parametric(constant_precision, {"precision": dist.Uniform(5.0, 6.0)}),
             },
-            "kernel_prior must name its parameters unlike those of the model.*'precision'",
+            "prior must name its parameters unlike those of the model.*'precision'",
         ),
     ],
 )
-def test_settings_without_effect_or_sense_are_refused(settings, message):
+def test_settings_without_effect_or_sense_are_refused(settings, message, monkeypatch):
+    monkeypatch.setattr(bmsvm.models.theta, "GRID_BYTES", 2**18)
     with pytest.raises(ValueError, match=message):
         prepare(X, Y, **{"lengthscale": "sample", **settings})
 
 
 def test_narrow_bounds_off_the_grid_have_a_start_inside():
-    problem = prepare(X, Y, **{**OFF_GRID, "lengthscale_bounds": (1.0, 1.01)})
+    problem = prepare(X, Y, lengthscale=Sampled(grid="off", bounds=(1.0, 1.01)))
     start = problem.kernel_values(problem.first_kernel())["lengthscale"]
     assert 1.0 < float(start) < 1.01
 
 
-def test_a_prepared_problem_and_the_sampler_agree_on_theta():
-    fixed, sampled = prepare(X, Y), problem_of("sum_to_zero", "hinge", "grid")
-    with pytest.raises(ValueError, match='lengthscale must be "sample" for a problem'):
-        BMSVMGibbs().prepare(sampled)
-    with pytest.raises(ValueError, match='lengthscale must be "sample" for a problem'):
-        BMSVMGibbs(lengthscale="sample").prepare(fixed)
+def test_a_prepared_problem_says_whether_theta_is_sampled():
+    """Whatever the settings of the kernel, which are for data that are not prepared."""
+    fixed, sampled = prepare(X, Y, lengthscale=1.0), problem_of("sum_to_zero", "hinge", "grid")
+    for problem in (fixed, sampled):
+        for kernel in (BMSVMGibbs(), BMSVMGibbs(lengthscale="sample")):
+            assert kernel.prepare(problem) is problem
+            state = kernel.init(jax.random.key(0), 1, None, (problem,), {})
+            assert ("lengthscale" in state.z) == problem.samples_kernel

@@ -11,14 +11,15 @@ import oracle
 import pytest
 from numpyro import handlers
 
-from bmsvm.models import hierarchical_model, prepare
+from bmsvm import Sampled, prepare
+from bmsvm.models import hierarchical_model
 from bmsvm.models.couplings import to_columns
 
 X = np.random.default_rng(1).normal(size=(7, 2))
 Y = np.array([0, 1, 2, 1, 0, 2, 2])
 VALUES = {"noise_variance": 0.7, "precision": 0.3}
 THETA = 1.3
-OFF_GRID = {"lengthscale": "sample", "lengthscale_grid": "off"}
+OFF_GRID = {"lengthscale": Sampled(grid="off")}
 FORMS = {
     "integrated": ({"lengthscale": THETA}, {"integrate_weights": True}, {}),
     "whole": ({"lengthscale": THETA}, {"integrate_weights": False}, {}),

@@ -6,9 +6,9 @@ import numpy as np
 import oracle
 import pytest
 
-from bmsvm.inference import preset_blocks
+from bmsvm import HMC, Sampled, prepare
+from bmsvm.inference.adaptation import Phase
 from bmsvm.inference.blocks import (
-    Phase,
     collapsed_parameters,
     in_turn,
     memories,
@@ -35,11 +35,18 @@ def test_rounds_are_the_blocks_one_after_another():
     )
 
 
-def test_the_sweep_with_theta_repeats_under_the_normalised_likelihood_only():
-    for likelihood, count in (("hinge", 2), ("normalized", 1), ("probit", 4)):
-        assert len(preset_blocks("default", likelihood, lengthscale=True)) == count
-    (rounds,) = preset_blocks("default", "normalized", lengthscale=True)
-    assert rounds.name == "2 x (hamiltonian, scale, lengthscale)"
+@pytest.mark.parametrize(
+    ("likelihood", "name"),
+    [
+        ("hinge", "hamiltonian, lengthscale"),
+        ("normalized", "2 x (hamiltonian, scale, lengthscale)"),
+        ("probit", "truncated_scores, scale, collapsed_parameters, lengthscale"),
+    ],
+)
+def test_the_sweep_with_theta_repeats_under_the_normalised_likelihood_only(likelihood, name):
+    X, y = np.random.default_rng(0).normal(size=(6, 2)), np.arange(6) % 3
+    problem = prepare(X, y, lengthscale=Sampled(grid=[1.0, 2.0]), likelihood=likelihood)
+    assert HMC().algorithm(problem).name == name
 
 
 def test_the_number_of_rounds_is_checked():

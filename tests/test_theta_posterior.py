@@ -12,27 +12,26 @@ import pytest
 import scipy.special
 from references import setups, summaries
 
-from bmsvm import BMSVMGibbs, run_chains
+from bmsvm import BMSVMGibbs, Sampled, run_chains
 
 FALSE_ALARM = 1e-4
 PAIRS = [
     ("wine", setups.ON_GRID),
     pytest.param("iris", setups.ON_GRID, marks=pytest.mark.long),
     pytest.param("blobs", setups.ON_GRID, marks=pytest.mark.long),
-    pytest.param("wine", {**setups.OFF_GRID, "propose_every": 2}, marks=pytest.mark.long),
+    pytest.param("wine", setups.off_grid(every=2), marks=pytest.mark.long),
 ]
 
 
-@pytest.mark.parametrize(("name", "theta"), PAIRS)
-def test_theta_and_all_else_have_the_posterior_of_nuts(name, theta):
+@pytest.mark.parametrize(("name", "lengthscale"), PAIRS)
+def test_theta_and_all_else_have_the_posterior_of_nuts(name, lengthscale):
     """First and second moments agree within Monte Carlo error. False alarm: 1e-4 over all."""
     run = run_chains(
-        BMSVMGibbs(**setups.settings_of(name, theta)),
+        BMSVMGibbs(**setups.settings_of(name, lengthscale)),
         jax.random.key(43),
         *setups.data_of(name),
         num_warmup=400,
         num_samples=1600,
-        progress_bar=False,
     )
     here = summaries.summarize(setups.sites_of(run.samples))
     z = summaries.z_scores(here, summaries.load(f"{name}_theta")["sites"])
@@ -52,8 +51,7 @@ def test_theta_has_the_posterior_of_the_evidence(likelihood):
     expected_error = np.sqrt(((spread * reference["standard_error"]) ** 2).sum(1))
     run = run_chains(
         BMSVMGibbs(
-            lengthscale="sample",
-            lengthscale_grid=grid,
+            lengthscale=Sampled(grid=grid),
             likelihood=likelihood,
             hyperparameters=oracle.LIVELY,
         ),
@@ -62,7 +60,6 @@ def test_theta_has_the_posterior_of_the_evidence(likelihood):
         num_warmup=300,
         num_samples=2000,
         collect=("lengthscale",),
-        progress_bar=False,
     )
     cells = np.isclose(run.samples["lengthscale"][..., None], grid, rtol=1e-4).astype(float)
     share = cells.mean((0, 1))

@@ -14,17 +14,14 @@ import tempfile
 import time
 from pathlib import Path
 
-from catalogue import MUTANTS, Mutant
-
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests"))
+
+from mutants.catalogue import MUTANTS  # noqa: E402
+from mutants.mutate import module_path, mutated  # noqa: E402
+
+COPIED = ("bmsvm", "reproduction", "tests")
 IGNORED = shutil.ignore_patterns("__pycache__")
-
-
-def mutated(text: str, mutant: Mutant) -> str:
-    """Text of a file with the mutant in it."""
-    if text.count(mutant.right) != 1:
-        raise ValueError(f"{mutant.file} has {text.count(mutant.right)} times {mutant.right!r}")
-    return text.replace(mutant.right, mutant.wrong)
 
 
 def run_tests(folder: Path, selection: str) -> tuple[int, str]:
@@ -36,21 +33,28 @@ def run_tests(folder: Path, selection: str) -> tuple[int, str]:
     environment = {**os.environ, "PYTHONPATH": str(folder)}
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
     failed = re.search(r"^(?:FAILED|ERROR) \S+?::(\S+)", done.stdout, re.MULTILINE)
-    return done.returncode, failed.group(1) if failed else done.stdout.strip().splitlines()[-1]
+    said = (done.stdout + done.stderr).strip().splitlines()
+    return done.returncode, failed.group(1) if failed else said[-1]
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", default="", help="mutants whose names have this in them")
+    parser.add_argument(
+        "--only", default="", help="mutants whose name, place or tests match this expression"
+    )
     parser.add_argument("--no-baseline", action="store_true", help="run no tests unmutated")
     given = parser.parse_args()
-    chosen = [each for each in MUTANTS if given.only in each.name]
+    chosen = [
+        each
+        for each in MUTANTS
+        if re.search(given.only, f"{each.name} {each.function} {each.tests}")
+    ]
     good = True
-    print("| mutant | file | noticed by | seconds |\n|---|---|---|---|", flush=True)
+    print("| mutant | function | noticed by | seconds |\n|---|---|---|---|", flush=True)
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         shutil.copy(ROOT / "pyproject.toml", folder)
-        for name in ("bmsvm", "reproduction", "tests"):
+        for name in COPIED:
             shutil.copytree(ROOT / name, folder / name, ignore=IGNORED)
         if not given.no_baseline:
             for selection in dict.fromkeys(each.tests for each in chosen):
@@ -59,7 +63,7 @@ def main() -> int:
                     good = False
                     print(f"| none | | **{selection} fails without a mutant: {said}** | |")
         for mutant in chosen:
-            path = folder / "bmsvm" / mutant.file
+            path = module_path(folder, mutant)
             original, began = path.read_text(encoding="utf-8"), time.perf_counter()
             path.write_text(mutated(original, mutant), encoding="utf-8")
             code, said = run_tests(folder, mutant.tests)
@@ -68,7 +72,9 @@ def main() -> int:
             good &= killed
             verdict = f"`{said}`" if killed else f"**survives: {said}**"
             seconds = time.perf_counter() - began
-            print(f"| {mutant.name} | `{mutant.file}` | {verdict} | {seconds:.0f} |", flush=True)
+            print(
+                f"| {mutant.name} | `{mutant.function}` | {verdict} | {seconds:.0f} |", flush=True
+            )
     return 0 if good else 1
 
 

@@ -6,17 +6,17 @@ import numpy as np
 import oracle
 from sklearn.datasets import load_iris, load_wine
 
-from bmsvm.models import PAPER, prepare
+from bmsvm import PAPER, Sampled, prepare
 
 ROWS_SHOWN = 3
 EDGES = np.geomspace(0.5, 20.0, 49)
 FINE = np.sqrt(EDGES[1:] * EDGES[:-1])  # midpoints: sums over cells are integrals, to O(h^2)
-OFF_GRID = {
-    "lengthscale": "sample",
-    "lengthscale_grid": "off",
-    "lengthscale_bounds": (EDGES[0], EDGES[-1]),
-}
-ON_GRID = {"lengthscale": "sample", "lengthscale_grid": FINE}
+ON_GRID = Sampled(grid=FINE)
+
+
+def off_grid(every=10):
+    """Continuous theta, proposed every so many sweeps."""
+    return Sampled(grid="off", bounds=(EDGES[0], EDGES[-1]), every=every)
 
 
 def blobs():
@@ -46,20 +46,20 @@ def data_of(name):
     return SETUPS[name][0]()
 
 
-def settings_of(name, theta=None):
-    """Model of a problem, with its own lengthscale or other settings of theta."""
-    _, lengthscale, coupling, likelihood, hyperparameters = SETUPS[name]
+def settings_of(name, lengthscale=None):
+    """Model of a problem, with its own lengthscale or another."""
+    _, own, coupling, likelihood, hyperparameters = SETUPS[name]
     return {
+        "lengthscale": own if lengthscale is None else lengthscale,
         "coupling": coupling,
         "likelihood": likelihood,
         "hyperparameters": hyperparameters,
-        **({"lengthscale": lengthscale} if theta is None else theta),
     }
 
 
 @functools.cache
 def problem_of(name, sampled=False):
-    return prepare(*data_of(name), **settings_of(name, OFF_GRID if sampled else None))
+    return prepare(*data_of(name), **settings_of(name, off_grid() if sampled else None))
 
 
 def sites_of(draws):
