@@ -77,7 +77,7 @@ class KernelInputs:
     ) -> tuple[Any, np.ndarray, np.ndarray]:
         """Return rows of positive weight, class index and weight of each; learn the classes.
 
-        ``_kept`` has the indices of these rows, or None if they are all rows.
+        ``kept_rows_`` has the indices of these rows, or None if they are all rows.
         """
         if self._reads_in_pieces(X):
             X, y = self._pieces_and_labels(X, y)
@@ -103,7 +103,7 @@ class KernelInputs:
             raise ValueError(
                 f"y must have at least 2 classes{of_weight}; got 1 class, {self.classes_[0]!r}"
             )
-        self._kept = None if kept.all() else np.flatnonzero(kept)
+        self.kept_rows_ = None if kept.all() else np.flatnonzero(kept)
         return X, labels, weights
 
     def _learn_inputs(self, X: Any, weights: np.ndarray | None = None) -> None:
@@ -138,6 +138,6 @@ class KernelInputs:
             validate_data(self, rows[:1], reset=False)
             return self._standardized(rows)
         X = validate_data(self, X, dtype=np.float64, reset=False)
-        if self._kept is not None and is_precomputed(self.kernel):
-            X = X[:, self._kept]
+        if self.kept_rows_ is not None and is_precomputed(self.kernel):
+            X = X[:, self.kept_rows_]
         return self._standardized(X)

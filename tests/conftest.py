@@ -40,8 +40,5 @@ numpyro.set_host_device_count(4)
 @pytest.fixture(autouse=True, scope="module")
 def _forget_programs():
     """Free what a file compiled: another seldom needs it; but nothing within a file."""
-    from bmsvm.inference import programs  # after numpyro knows of devices
-
-    programs.SHAPES = sys.maxsize
     yield
     jax.clear_caches()

@@ -46,7 +46,7 @@ def classifier_groups(
     precomputed = model.kernel_ == "precomputed" if isinstance(model.kernel_, str) else False
     coords = labels.coords(
         classes=model.classes_,
-        rows=np.arange(n) if model._kept is None else model._kept,
+        rows=np.arange(n) if model.kept_rows_ is None else model.kept_rows_,
         features=None if precomputed else _feature_names(model),
     )
     codes = np.asarray(model.problem_.labels)[:n]  # spare rows may follow

@@ -219,8 +219,7 @@ class KernelMachine(KernelInputs, ClassifierMixin, BaseEstimator):
                 "the weights of the rows, or scale the features to similar sizes"
             )
         support = np.flatnonzero(np.any(found.coefficients != 0, axis=1))
-        self._support = support
-        self.support_ = support if self._kept is None else self._kept[support]
+        self.support_ = support if self.kept_rows_ is None else self.kept_rows_[support]
         self.kernel_ = self.kernel
         self.support_vectors_ = None if is_precomputed(self.kernel) else rows[support]
         self.coefficients_ = found.coefficients[support]
@@ -246,11 +245,14 @@ class KernelMachine(KernelInputs, ClassifierMixin, BaseEstimator):
         """Functions f of eq. (1) at rows (m, p), shape (m, c)."""
         check_is_fitted(self, "coefficients_")
         rows = self.standardized_rows(X)
+        columns = self.support_
+        if self.kept_rows_ is not None:
+            columns = np.searchsorted(self.kept_rows_, columns)
         values = np.empty((len(rows), len(self.classes_)))
         for first in range(0, len(rows), BLOCK):
             part = rows[first : first + BLOCK]
             if self.support_vectors_ is None:
-                matrix = part[:, self._support]
+                matrix = part[:, columns]
             else:
                 kernel = as_kernel(self.kernel_).at(self.lengthscale_)
                 matrix = gram(kernel, part, self.support_vectors_)

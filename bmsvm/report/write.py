@@ -56,7 +56,7 @@ def report_html(
         if X is not None:
             found = evaluate(model, X, y, rows=rows)
         elif training is not None:
-            found = evaluate(model, *training, rows=model._kept, seen=True)
+            found = evaluate(model, *training, rows=model.kept_rows_, seen=True)
         summary = summarise_model(model)
         return page(
             title or "Report of a Bayesian multicategory SVM",
