@@ -92,6 +92,9 @@ NOT_SAVED: dict[type, dict[str, Any]] = {
 
 TYPES: dict[tuple[type, str], Any] = {
     (BMSVMGibbs, "given"): types.NoneType,
+    (BMSVMGibbs, "kernel"): functions.Kernel | str,
+    (Posterior, "kernel"): functions.Kernel | str,
+    (Posterior, "training_rows"): np.ndarray,
     (theta.KernelFamily, "build"): theta.KernelOfLengthscale,
     (theta.KernelFamily, "prior"): dict[str, Uniform | LogUniform],
 }

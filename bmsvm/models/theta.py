@@ -300,7 +300,7 @@ def lengthscale_family(
     low, high = map(float, sampled.bounds)
     shape = (rows.shape[1],) if sampled.per_feature else ()
     kind = dist.Uniform if sampled.prior == "uniform" else dist.LogUniform
-    prior = kind(jnp.full(shape, low), jnp.full(shape, high))
+    prior = kind(np.full(shape, low), np.full(shape, high))
     ratio = high / low
     typical = np.clip(median_distance(rows), low * ratio**0.01, low * ratio**0.99)
     family = Parametric(KernelOfLengthscale(kernel), {"lengthscale": prior}, sampled.every)
