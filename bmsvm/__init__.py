@@ -7,6 +7,7 @@ from bmsvm.inference import HMC, BMSVMGibbs, CollapsedHMC, Gibbs, Paper, run_cha
 from bmsvm.kernels import Fourier, Nystrom
 from bmsvm.machines import AltMSVM, MSVMClassifier, OneVsRestSVC
 from bmsvm.models import PAPER, Hyperparameters, Problem, Sampled, prepare
+from bmsvm.persistence import load, save
 from bmsvm.posterior import Posterior
 from bmsvm.rows import from_batches
 from bmsvm.selection import Evidence, GridCV, ModeCV
@@ -34,6 +35,8 @@ __all__ = [
     "Sampled",
     "__version__",
     "from_batches",
+    "load",
     "prepare",
     "run_chains",
+    "save",
 ]

@@ -13,12 +13,26 @@ import pytest
 import xarray
 from small_models import X as ROWS
 from small_models import fit
-from stored_runs import X, assert_same, run
+from stored_runs import X, assert_same, interrupted_after, kernel, run
 
-from bmsvm import BMSVMGibbs
+from bmsvm import CollapsedHMC, Gibbs, Nystrom, Sampled
 from bmsvm.checkpoint import FORMAT_VERSION, RECORD, Checkpoint, ModelFileError
 
 pytest.importorskip("zarr", reason="stores need zarr, the extra bmsvm[store]")
+
+
+GRID = Sampled(grid=np.geomspace(0.5, 5, 3))
+ALGORITHMS = {
+    "hmc": {"sampler": "hmc"},
+    "hmc, theta on a grid": {"sampler": "hmc", "lengthscale": GRID},
+    "hmc, theta off a grid": {"sampler": "hmc", "lengthscale": Sampled(grid="off", every=2)},
+    "collapsed": {"sampler": CollapsedHMC(), "approximation": Nystrom(rank=5)},
+    "collapsed, theta on a grid": {
+        "sampler": CollapsedHMC(),
+        "approximation": Nystrom(rank=5),
+        "lengthscale": GRID,
+    },
+}
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +58,7 @@ def test_stored_draws_are_those_in_memory(whole, tmp_path):
 def test_a_stored_run_resumes(whole, first, tmp_path):
     """Whether by more, or by the same call with more draws, and in whatever pieces."""
     store = tmp_path / "store"
-    part = run(store, num_samples=first).more(20, progress_bar=False)
+    part = run(store, num_samples=first).more(20)
     assert part.num_samples == first + 20
     full = run(store)
     assert_same(full.samples, whole)
@@ -62,12 +76,28 @@ def test_single_precision_is_stored_as_it_is(tmp_path):
         assert_same(part.samples, run(num_samples=60).samples)
 
 
-def test_chains_started_from_tuned_ones_are_stored_too(tmp_path):
-    tuned = run(num_samples=10).state
-    expected = run(tuned=tuned, num_samples=60).samples
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_every_algorithm_resumes_bit_identically(name, tmp_path):
+    """Its whole state is in the record: in warm-up, in the draws, and by more."""
+    changes = ALGORITHMS[name]
+    settings = {"kernel": kernel(**changes), "thinning": 1, "collect": None}
+    expected = run(**settings, num_samples=17).samples
+    with interrupted_after(1), pytest.raises(KeyboardInterrupt):
+        run(tmp_path, **settings)
+    run(tmp_path, **settings, num_samples=3)
+    part = run(tmp_path, **settings, num_samples=9)
+    assert_same(part.more(8).samples, expected)
+    assert_same(run(tmp_path, **settings, num_samples=17).samples, expected)
+
+
+def test_chains_with_given_starting_points_are_stored_too(tmp_path):
+    init_params = {"precision": np.array([0.5, 2.0])}
+    expected = run(init_params=init_params, num_samples=60).samples
     for num_samples in (10, 60):
-        found = run(tmp_path / "store", tuned=tuned, num_samples=num_samples)
+        found = run(tmp_path / "store", init_params=init_params, num_samples=num_samples)
     assert_same(found.samples, expected)
+    with pytest.raises(ValueError, match="init_params"):
+        run(tmp_path / "store")
 
 
 @pytest.mark.parametrize(
@@ -79,7 +109,8 @@ def test_chains_started_from_tuned_ones_are_stored_too(tmp_path):
         ({"num_chains": 3}, "num_chains=2.*3"),
         ({"num_warmup": 61}, "num_warmup=60.*61"),
         ({"collect": ["scores"]}, r"collect=\['precision', 'scores'\]"),
-        ({"sampler": BMSVMGibbs(lengthscale=2.0, preset="gibbs")}, "blocks="),
+        ({"kernel": kernel(sampler="hmc")}, "algorithm="),
+        ({"kernel": kernel(sampler=Gibbs(thinning=3)), "thinning": 1}, "sampler=.*3"),
     ],
 )
 def test_a_store_of_another_run_is_refused(settings, named, tmp_path):

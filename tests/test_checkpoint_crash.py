@@ -13,9 +13,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from stored_runs import assert_same, run
+from stored_runs import assert_same, interrupted_after, run
 
-from bmsvm.checkpoint import RECORD, Checkpoint
+from bmsvm.checkpoint import RECORD
 
 pytest.importorskip("zarr", reason="stores need zarr, the extra bmsvm[store]")
 
@@ -26,17 +26,9 @@ def whole():
 
 
 @pytest.mark.parametrize("piece", [1, 3])
-def test_an_interrupted_run_resumes(whole, piece, tmp_path, monkeypatch):
+def test_an_interrupted_run_resumes(whole, piece, tmp_path):
     """Ctrl-C just after a piece is committed, in warm-up and in the draws."""
-    commits, original = iter(range(1, 1000)), Checkpoint.commit
-
-    def interrupted(self, *args):
-        original(self, *args)
-        if next(commits) == piece:
-            raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Checkpoint, "commit", interrupted)
+    with interrupted_after(piece):
         if piece == 1:
             with pytest.raises(KeyboardInterrupt):
                 run(tmp_path)
@@ -44,7 +36,7 @@ def test_an_interrupted_run_resumes(whole, piece, tmp_path, monkeypatch):
             with pytest.warns(UserWarning, match="50 of 130"):
                 part = run(tmp_path)
             assert part.interrupted
-            assert_same(part.more(80, progress_bar=False).samples, whole)
+            assert_same(part.more(80).samples, whole)
     assert_same(run(tmp_path).samples, whole)
 
 

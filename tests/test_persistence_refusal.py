@@ -104,6 +104,7 @@ def _set(*path, to):
     return change
 
 
+POSTERIOR = ("fitted", "posterior_", "fields")
 RUN = ("fitted", "run_", "fields")
 STATE = (*RUN, "state", "fields")
 PROBLEM = (*STATE, "problem", "fields")
@@ -123,27 +124,38 @@ BASIS = (*PROBLEM, "factor", "fields", "basis")
         _set("fitted", "seed_", to="one"),
         _set("fitted", "classes_", to=["a", "b", "c"]),
         _set("fitted", "classes_", to={"objects": ["a"]}),
-        _set("fitted", "kernel_", to=None),
+        _set("fitted", "selection_", to=1.5),
+        _set("fitted", "selection_", to={"structure": "Gaussian", "fields": {}}),
+        _set("fitted", "kept_rows_", to=3),
         _set("fitted", "lengthscale_", to="short"),
         _set("fitted", "n_features_in_", to=3),
-        _set("fitted", "calibration_", to={"tuple": [1.0, 0.0]}),
         _set("fitted", "diagnostics_", to={"tuple": [{}]}),
-        _set("fitted", "training_rows_", to=None),
+        _set("fitted", "diagnostics_", to={"dict": [["precision", 1.0]]}),
+        _set("fitted", "posterior_", to=None),
+        _set(*POSTERIOR, "calibration", to={"tuple": [1.0, 0.0]}),
+        _set(*POSTERIOR, "training_rows", to=None),
+        _set(*POSTERIOR, "remainder", to=1),
+        _set(*POSTERIOR, "samples", to={"dict": []}),
+        _set(*POSTERIOR, "problem", to=None),
         _set(*RUN, "thinning", to="two"),
         _set(*RUN, "seconds", to="soon"),
         _set(*RUN, "store", to=None),
         _set(*RUN, "samples", to={"dict": []}),
         _set(*RUN, "samples", to={"dict": [["precision", "text"]]}),
         _set(*RUN, "state", to={}),
-        _set(*RUN, "sampler", "fields", "preset", to="none"),
-        _set(*RUN, "sampler", "fields", "blocks", to=[]),
-        _set(*RUN, "sampler", "fields", "lengthscale_selection", to=1.5),
+        _set(*RUN, "kernel", "fields", "sampler", to="none"),
+        _set(*RUN, "kernel", "fields", "blocks", to=[]),
+        _set(*RUN, "kernel", "fields", "given", to="eval"),
+        _set(*RUN, "kernel", "fields", "given", to={"structure": "Gaussian", "fields": {}}),
+        _set("parameters", "sampler", to={"structure": "Blocks", "fields": {"sweep": []}}),
+        _set("parameters", "sampler", to={"structure": "Paper", "fields": {"thinning": 2}}),
         _set(*STATE, "problem", to=None),
         _set(*STATE, "rng_key", "kind", to="none"),
         _set(*PROBLEM, "n_classes", to=4),
         _set(*PROBLEM, "n_classes", to=10**9),
         _set(*PROBLEM, "grid", to=1),
         _set(*PROBLEM, "family", to=1),
+        _set(*PROBLEM, "family", to={"structure": "KernelFamily", "fields": {}}),
         _set(*BASIS, "jax", to="run_.samples.precision"),
         _set(*BASIS, "jax", to="nothing"),
         _set("fitted", "run_", to=[]),
@@ -252,6 +264,7 @@ def test_parameters_of_large_promises_cost_little(contents, kernel, tmp_path):
 
 def test_loading_imports_and_runs_nothing_of_the_file():
     source = Path(sys.modules[ModelFileError.__module__].__file__).read_text()
-    source += Path(sys.modules["bmsvm.persistence"].__file__).read_text()
+    for module in ("bmsvm.persistence", "bmsvm._encoding"):
+        source += Path(sys.modules[module].__file__).read_text()
     for word in ("pickle.", "eval(", "exec(", "import_module", "__import__", "allow_pickle=True"):
         assert word not in source

@@ -10,6 +10,7 @@ import jax
 import numpy as np
 import pytest
 from model_files import contents_of, digest_of, image_of
+from numpyro.distributions import Gamma
 from safetensors import safe_open
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import LeaveOneOut
@@ -17,18 +18,29 @@ from small_models import NEW, SMALL, X, Y, fit, renamed
 
 import bmsvm
 from bmsvm import (
+    HMC,
     AltMSVM,
     BMSVMClassifier,
+    BMSVMGibbs,
+    CollapsedHMC,
+    Fourier,
+    GridCV,
     Hyperparameters,
     MSVMClassifier,
+    Nystrom,
     OneVsRestSVC,
+    Paper,
+    Predictive,
+    Sampled,
     kernels,
     load,
     save,
 )
-from bmsvm.inference.cross_validation import CrossValidation
-from bmsvm.inference.evidence import EvidenceMaximum
+from bmsvm.inference import Blocks
+from bmsvm.inference.blocks import scale
+from bmsvm.machines import Grid
 from bmsvm.persistence import ESTIMATORS
+from bmsvm.selection import EvidenceSelection, GridSelection, ModeSelection
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -56,39 +68,51 @@ def assert_same_model(one, other):
 
 def assert_same_program(one, other):
     """Require states that are the same to JAX, which then compiles nothing anew."""
-    types = [jax.tree.map(jax.typeof, model.run_.state) for model in (one, other)]
+    states = [model.run_.state for model in (one, other)]
+    types = [jax.tree.map(jax.typeof, jax.tree.leaves(state)) for state in states]
     assert types[0] == types[1]
-    assert one.run_.sampler.blocks == other.run_.sampler.blocks
+    assert jax.tree.structure(states[0]) == jax.tree.structure(states[1])
+    algorithms = [model.run_.kernel.algorithm(model.run_.problem) for model in (one, other)]
+    assert algorithms[0] is algorithms[1]
 
 
 # Models --------------------------------------------------------------------------------------
 
+GRID = np.geomspace(0.5, 5, 3)
 CONFIGURATIONS = {
     "fixed": {},
-    "sampled": {
-        "lengthscale": "sample",
-        "lengthscale_grid": np.geomspace(0.5, 5, 4),
+    "hmc": {"sampler": HMC(thinning=2), "kernel": kernels.Matern32(), "predictive": "posterior"},
+    "grid": {"lengthscale": Sampled(prior="log-uniform", grid=GRID)},
+    "off-grid": {"lengthscale": Sampled(grid="off", bounds=[0.2, 20], every=3)},
+    "per-feature": {"lengthscale": Sampled("log-uniform", per_feature=True), "sampler": "hmc"},
+    "low-rank": {"approximation": Nystrom(rank=5), "sampler": CollapsedHMC(thinning=1)},
+    "low-rank-grid": {
+        "approximation": Fourier(rank=6),
+        "sampler": "collapsed",
+        "lengthscale": Sampled(grid=GRID),
+    },
+    "normalized": {
         "likelihood": "normalized",
-        "preset": "default",
-        "thinning": 2,
+        "sampler": "auto",
+        "lengthscale": Sampled(grid=GRID),
     },
     "independent": {
         "coupling": "independent",
         "lengthscale": [1.0, 2.0],
-        "preset": "paper",
+        "sampler": Paper(thinning=2),
         "hyperparameters": Hyperparameters(noise_rate=2.0),
+        "predictive": Predictive(remainder=False, decision="exclusion"),
         "class_weight": {"blue": 0.5, "green": 1, "red": 2.0},
         "standardize": False,
     },
 }
+LONG = {"per-feature", "low-rank", "normalized"}
+"""Their structures are in the files of other configurations too."""
 
 
 @pytest.mark.parametrize(
     "name",
-    [
-        pytest.param(name, marks=pytest.mark.long if name == "sampled" else ())
-        for name in CONFIGURATIONS
-    ],
+    [pytest.param(name, marks=pytest.mark.long if name in LONG else ()) for name in CONFIGURATIONS],
 )
 def test_loading_returns_the_model_and_its_chains_resume(name, tmp_path):
     settings = CONFIGURATIONS[name]
@@ -116,7 +140,8 @@ def test_pickling_returns_the_model_too(fitted):
 
 @pytest.mark.parametrize("machine", [MSVMClassifier, AltMSVM, OneVsRestSVC])
 def test_machines_are_saved(machine, tmp_path):
-    model = machine(lengthscale=1.5, gamma="cv", gamma_grid=[0.1, 1.0], folds=3).fit(X, Y)
+    grid = Grid(gamma=[0.1, 1.0], folds=3)
+    model = machine(kernel=kernels.Gaussian(), lengthscale=1.5, gamma="cv", grid=grid).fit(X, Y)
     loaded = after_loading(model, tmp_path)
     assert vars(loaded).keys() == vars(model).keys()
     assert repr(loaded) == repr(model)
@@ -125,42 +150,70 @@ def test_machines_are_saved(machine, tmp_path):
     np.testing.assert_array_equal(loaded.tuning_.error, model.tuning_.error)
 
 
-@pytest.mark.parametrize(
-    "selection",
-    [
-        CrossValidation(
-            grid=np.array([1.0, 1.5]),
-            log_loss=np.array([[2.0, np.nan], [1.0, 1.0]]),
-            error=np.zeros((2, 2)),
-            loo=np.zeros((2, 0)),
-            pareto_k=np.zeros((2, 0)),
-            criterion="log_loss",
-        ),
-        EvidenceMaximum(
-            lengthscale=np.array([1.5, 2.0]),
-            precision=None,
-            noise_variance=0.5,
-            path=np.ones((3, 2)),
-            gradients=np.ones((3, 2)),
-            gradient=np.ones(2),
-            gradient_error=np.ones(2),
-            log_error=np.ones(2),
-            rhat=1.0,
-            converged=True,
-            init_params={"precision": np.ones(2)},
-        ),
-    ],
-    ids=["cv", "marginal-likelihood"],
-)
-def test_the_search_for_the_lengthscale_is_saved(fitted, selection, tmp_path):
-    other = renamed(fitted, fitted.classes_)
-    other.run_ = dataclasses.replace(other.run_, sampler=copy.copy(other.run_.sampler))
-    other.run_.sampler.lengthscale_selection = selection
-    found = after_loading(other, tmp_path).run_.sampler.lengthscale_selection
+SELECTIONS = {
+    "cv": GridSelection(
+        lengthscale=1.5,
+        hyperparameters=Hyperparameters(),
+        num_rows=18,
+        grid=np.array([1.0, 1.5]),
+        log_loss=np.array([[2.0, np.nan], [1.0, 1.0]]),
+        error=np.zeros((2, 2)),
+        loo=np.zeros((2, 0)),
+        pareto_k=np.zeros((2, 0)),
+        criterion="log_loss",
+    ),
+    "evidence": EvidenceSelection(
+        lengthscale=np.array([1.5, 2.0]),
+        hyperparameters=Hyperparameters(),
+        num_rows=np.int64(18),
+        path=np.ones((3, 2)),
+        gradients=np.ones((3, 2)),
+        gradient=np.ones(2),
+        gradient_error=np.ones(2),
+        log_error=np.ones(2),
+        rhat=np.float64(1.0),
+        converged=np.True_,
+    ),
+    "mode-cv": ModeSelection(
+        lengthscale=1.5,
+        hyperparameters=Hyperparameters(precision_shape=50.0),
+        num_rows=18,
+        precision=0.3,
+        grid=np.array([1.0, 1.5]),
+        precisions=np.array([0.1, 0.3]),
+        log_loss=np.ones((2, 2)),
+        weights=np.full((2, 2), 0.25),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SELECTIONS)
+def test_the_choice_of_the_lengthscale_is_saved(fitted, name, tmp_path):
+    selection, other = SELECTIONS[name], copy.copy(fitted)
+    other.selection_ = selection
+    found = after_loading(other, tmp_path).selection_
     assert type(found) is type(selection)
-    np.testing.assert_array_equal(found.lengthscale, selection.lengthscale)
-    for field in dataclasses.fields(selection):
-        np.testing.assert_equal(getattr(found, field.name), getattr(selection, field.name))
+    np.testing.assert_equal(vars(found), vars(selection))
+
+
+def test_run_and_posterior_share_draws_and_problem(fitted, tmp_path):
+    loaded = after_loading(fitted, tmp_path)
+    assert loaded.posterior_.problem is loaded.run_.problem
+    assert loaded.posterior_.samples is loaded.run_.samples
+    _, arrays = contents_of(image_of(fitted))
+    assert [name for name in arrays if name.startswith("posterior_")] == [
+        "posterior_.training_rows"
+    ]
+
+
+@pytest.mark.parametrize("changed", ["problem", "samples"])
+def test_a_posterior_that_is_not_that_of_the_run_is_not_saved(fitted, changed, tmp_path):
+    other, posterior = copy.copy(fitted), fitted.posterior_
+    fewer = {name: draws[:, :-1] for name, draws in posterior.samples.items()}
+    changes = {"samples": fewer, "problem": dataclasses.replace(posterior.problem)}
+    other.posterior_ = dataclasses.replace(posterior, **{changed: changes[changed]})
+    with pytest.raises(ValueError, match="posterior_"):
+        save(other, tmp_path / "model.bmsvm")
 
 
 def test_all_that_is_learned_is_saved(fitted):
@@ -175,10 +228,17 @@ def test_a_model_of_rows_without_names_and_some_without_weight(tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model = BMSVMClassifier(
-            kernel="precomputed", lengthscale=1.0, likelihood="hinge", preset="gibbs", **SMALL
+            kernel="precomputed", likelihood="hinge", sampler="gibbs", **SMALL
         ).fit(gram, labels, weights)
     loaded = after_loading(model, tmp_path)
+    np.testing.assert_array_equal(loaded.kept_rows_, np.arange(len(Y)))
     np.testing.assert_array_equal(loaded.predict_proba(gram), model.predict_proba(gram))
+    machine = MSVMClassifier(kernel="precomputed").fit(
+        gram[::-1, ::-1], labels[::-1], weights[::-1]
+    )
+    again = after_loading(machine, tmp_path)
+    assert again.kept_rows_[0] == 2
+    np.testing.assert_array_equal(again.class_functions(gram), machine.class_functions(gram))
 
 
 @pytest.mark.parametrize(
@@ -206,7 +266,9 @@ def test_other_programs_read_the_file(fitted, tmp_path):
     save(fitted, tmp_path / "model.bmsvm")
     with safe_open(tmp_path / "model.bmsvm", "np") as file:
         document = json.loads(file.metadata()["bmsvm"])
-        np.testing.assert_array_equal(file.get_tensor("training_rows_"), fitted.training_rows_)
+        np.testing.assert_array_equal(
+            file.get_tensor("posterior_.training_rows"), fitted.posterior_.training_rows
+        )
         draws = file.get_tensor("run_.samples.precision")
         np.testing.assert_array_equal(draws, fitted.run_.samples["precision"])
     assert document["class"] == "BMSVMClassifier"
@@ -227,7 +289,14 @@ def test_the_digest_is_the_documented_one(fitted):
 @pytest.mark.parametrize(
     ("changes", "named"),
     [
-        ({"kernel": kernels.linear()}, "kernel"),
+        ({"kernel": kernels.Linear().at()}, r"parameters\.kernel .* no code"),
+        ({"kernel": kernels.Function(np.dot)}, r"parameters\.kernel .* no code"),
+        ({"kernel": kernels.Parametric(dict, Gamma(1.0))}, r"parameters\.kernel .* no code"),
+        ({"sampler": Blocks(sweep=(scale(),))}, r"parameters\.sampler .* no code"),
+        (
+            {"lengthscale": GridCV(folds=LeaveOneOut())},
+            r"lengthscale\.folds .* no code",
+        ),
         ({"random_state": np.random.RandomState(0)}, "random_state"),
         ({"class_weight": object()}, "class_weight"),
         ({"lengthscale": np.array([1 + 2j])}, "lengthscale.*complex128"),
@@ -239,6 +308,13 @@ def test_what_cannot_be_saved_is_named(fitted, changes, named, tmp_path):
     with pytest.raises(ValueError, match=named):
         save(other, tmp_path / "model.bmsvm")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_block_of_a_larger_model_cannot_be_saved(fitted, tmp_path):
+    other = copy.copy(fitted)
+    other.run_ = dataclasses.replace(fitted.run_, kernel=BMSVMGibbs(given=lambda *_: None))
+    with pytest.raises(ValueError, match=r"run_\.kernel\.given .* no code"):
+        save(other, tmp_path / "model.bmsvm")
 
 
 def test_only_fitted_models_of_bmsvm_are_saved(tmp_path):

@@ -7,13 +7,33 @@ import numpy as np
 import pytest
 from safetensors.numpy import load, save
 
-from bmsvm import Hyperparameters
-from bmsvm.persistence import NUMBERS, ModelFileError, decode, encode
+from bmsvm import (
+    HMC,
+    CollapsedHMC,
+    Evidence,
+    Fourier,
+    Gibbs,
+    GridCV,
+    Hyperparameters,
+    ModeCV,
+    Nystrom,
+    Paper,
+    Predictive,
+    Sampled,
+    kernels,
+)
+from bmsvm._encoding import NUMBERS, SETTINGS, STRUCTURES, decode, encode
+from bmsvm.inference import Blocks, Sampler
+from bmsvm.kernels import Approximation, Kernel
+from bmsvm.machines import Grid
+from bmsvm.persistence import ModelFileError
+from bmsvm.selection import Method
 
 
 def after_json(value):
     """Encode, write as JSON and safetensors, read and decode."""
-    text, arrays = encode(value)
+    arrays = {}
+    text = encode(value, "value", arrays)
     return decode(json.loads(json.dumps(text, allow_nan=False)), load(save(arrays)))
 
 
@@ -53,6 +73,52 @@ def test_settings_survive_with_their_types(value):
     found = after_json(value)
     assert type(found) is type(value)
     assert found == value
+
+
+SOME_SETTINGS = [
+    HMC(thinning=3),
+    Gibbs(),
+    Paper(thinning=np.int64(4), step_size=0.5, printed_ratio=True),
+    CollapsedHMC(thinning=2, max_steps=5),
+    Sampled("log-uniform", bounds=[0.5, 9], grid="off"),
+    Sampled(grid=np.geomspace(1, 4, 3)),
+    Sampled(per_feature=True, every=3),
+    ModeCV(grid=[1.0, 2.0], precisions=np.array([0.1, 1.0]), repeats=2),
+    Evidence(start=np.ones(2), per_feature=True, bounds=(0.2, 20.0), max_rows=None),
+    GridCV(grid=np.ones((2, 3)), sampler=Gibbs(thinning=2), folds=[([0, 1], [2])], n_jobs=-1),
+    Grid(gamma=[0.1, 1.0], lengthscale=np.ones(2), folds=3),
+    Nystrom(rank=7, tolerance=0.1, dtype="float32", seed=3),
+    Fourier(rank=8),
+    Predictive(calibrate=np.False_, remainder=False, decision="exclusion"),
+    Hyperparameters(noise_shape=3, noise_rate=np.float32(10.0)),
+    kernels.Gaussian(),
+    kernels.Matern32(),
+    kernels.Matern52(),
+    kernels.Linear(),
+    kernels.Polynomial(degree=2, scale=3, offset=np.float64(0.5)),
+    kernels.Precomputed(),
+]
+
+
+@pytest.mark.parametrize("value", SOME_SETTINGS, ids=lambda value: type(value).__name__)
+def test_every_object_that_is_a_parameter_survives(value):
+    found = after_json(value)
+    assert type(found) is type(value)
+    np.testing.assert_equal(vars(found), vars(value))
+    for name, part in vars(value).items():
+        assert type(getattr(found, name)) is type(part)
+
+
+def test_only_objects_that_hold_callables_are_left_out():
+    def below(base):
+        return {base, *(each for sub in base.__subclasses__() for each in below(sub))}
+
+    bases = {Sampler, Kernel, kernels.Stationary, Approximation, Method}
+    code = {Blocks, kernels.Function, kernels.Parametric}
+    known = {each for base in bases for each in below(base) if each.__module__.startswith("bmsvm.")}
+    assert known - bases - code <= set(SETTINGS)
+    assert {type(value) for value in SOME_SETTINGS} == {*SETTINGS, Hyperparameters}
+    assert not code & set(STRUCTURES.values())
 
 
 def test_nan_keys_and_strings_of_any_shape_survive():
@@ -95,3 +161,17 @@ def test_arrays_that_belong_to_nothing_are_refused():
 def test_what_no_value_encodes_to_is_refused(value):
     with pytest.raises(ModelFileError):
         decode(value, {"v": np.zeros(3)})
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "wrong"),
+    [
+        ("Gibbs", {"thinning": 0}, "thinning"),
+        ("Polynomial", {"degree": 2, "scale": 1, "offset": "one"}, "offset"),
+        ("Sampled", {**vars(Sampled()), "bounds": [2.0, 1.0]}, "bounds"),
+    ],
+)
+def test_settings_check_what_a_file_says(name, fields, wrong):
+    """Load makes a ModelFileError of any error."""
+    with pytest.raises(ValueError, match=wrong):
+        decode({"structure": name, "fields": fields}, {})

@@ -29,6 +29,7 @@ from bmsvm.checkpoint import CHUNK, Checkpoint, digest_of_arrays
 from bmsvm.inference.algorithm import Algorithm
 from bmsvm.inference.finite import check_finite
 from bmsvm.inference.gibbs import BMSVMGibbs, BMSVMState
+from bmsvm.inference.samplers import Sampler
 from bmsvm.inference.sharding import place_chains, place_problem, to_host
 from bmsvm.models.problem import Problem
 
@@ -342,10 +343,18 @@ def _store_of(
         "coupling": problem.coupling,
         "likelihood": problem.likelihood,
         "algorithm": kernel.algorithm(problem).name,
+        "sampler": _options(kernel.sampler_of(problem)),
+        "every": None if problem.family is None else int(problem.family.every),
         "data": digest_of_arrays((problem, start.setup)),
         "start": digest_of_arrays(_moving(start)),
     }
     return Checkpoint(path, fingerprint, collect)
+
+
+def _options(sampler: Sampler) -> dict[str, Any]:
+    """Name and options of a sampler; the blocks of a sweep are in the name of its algorithm."""
+    options = {name: value for name, value in vars(sampler).items() if name != "sweep"}
+    return {"name": str(sampler), **{k: np.asarray(v).item() for k, v in options.items()}}
 
 
 def _moving(state: BMSVMState) -> BMSVMState:

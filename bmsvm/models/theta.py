@@ -32,6 +32,7 @@ __all__ = [
     "Design",
     "KernelFamily",
     "KernelGrid",
+    "KernelOfLengthscale",
     "KernelPoint",
     "Sampled",
     "constrained",
@@ -282,12 +283,13 @@ def stacked_grid(
 
 
 @dataclass(frozen=True)
-class _KernelOfLengthscale:
+class KernelOfLengthscale:
     """The function from ``{"lengthscale": theta}`` to a kernel."""
 
     kernel: Stationary
 
     def __call__(self, parameters: Any) -> KernelFn:
+        """Return the kernel at parameters."""
         return self.kernel.traced(parameters["lengthscale"])
 
 
@@ -296,12 +298,12 @@ def lengthscale_family(
 ) -> KernelFamily:
     """Family of a stationary kernel with one lengthscale, or one for each feature."""
     low, high = map(float, sampled.bounds)
-    prior: Any = (dist.Uniform if sampled.prior == "uniform" else dist.LogUniform)(low, high)
     shape = (rows.shape[1],) if sampled.per_feature else ()
-    prior = prior.expand(shape) if shape else prior
+    kind = dist.Uniform if sampled.prior == "uniform" else dist.LogUniform
+    prior = kind(np.full(shape, low), np.full(shape, high))
     ratio = high / low
     typical = np.clip(median_distance(rows), low * ratio**0.01, low * ratio**0.99)
-    family = Parametric(_KernelOfLengthscale(kernel), {"lengthscale": prior}, sampled.every)
+    family = Parametric(KernelOfLengthscale(kernel), {"lengthscale": prior}, sampled.every)
     return kernel_family(family, rows, spare, start={"lengthscale": jnp.full(shape, typical)})
 
 
