@@ -39,9 +39,6 @@ numpyro.set_host_device_count(4)
 
 @pytest.fixture(autouse=True, scope="module")
 def _forget_programs():
-    """Free what a file compiled: another seldom needs it; but nothing within a file."""
-    from bmsvm.inference import programs  # after numpyro knows of devices
-
-    programs.SHAPES = sys.maxsize
+    """Free what a file compiled, which other files seldom need."""
     yield
     jax.clear_caches()

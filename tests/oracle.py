@@ -14,22 +14,19 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.stats
 
-from bmsvm.inference import preset_blocks
+from bmsvm.inference.adaptation import Phase
 from bmsvm.inference.blocks import (
-    Phase,
     collapsed_parameters,
     conjugate_parameters,
     conjugate_precision,
     exact_scores,
     hamiltonian,
-    interweave,
     metropolis_scores,
     scale,
-    stateless,
     truncated_scores,
 )
+from bmsvm.inference.samplers import as_sampler
 from bmsvm.models import Position, Problem, prepare
-from bmsvm.models.conditionals import weights_given_rest
 from bmsvm.models.couplings import class_vector, contrast
 from bmsvm.models.hierarchy import latent, scores_of
 from reproduction.simulate import LIVELY, draw_parameters, likelihood_of_rows
@@ -99,7 +96,6 @@ def all_blocks(likelihood: str) -> dict[str, Any]:
         conjugate_precision(),
         collapsed_parameters(),
         scale(),
-        interweave(),
     ]
     if likelihood == "hinge":
         blocks.append(exact_scores())
@@ -149,14 +145,9 @@ def exact_draws(case: Case, size: int) -> tuple[Problem, Position]:
     return problem, joined
 
 
-def preset_sweep(preset: str, likelihood: str):
-    """Return a preset's blocks, and the weights drawn as ``state.weights`` draws them."""
-
-    def read(key, position, problem):
-        return position._replace(weights=weights_given_rest(position, problem).sample(key)), {}
-
-    blocks = preset_blocks(preset, likelihood)
-    return (*blocks, stateless("read", read)) if preset == "default" else blocks
+def sampler_sweep(sampler: str, likelihood: str):
+    """Return the blocks of a sampler at a fixed theta."""
+    return as_sampler(sampler).blocks(likelihood)
 
 
 def after_sweeps(blocks, problem: Problem, positions: Position, sweeps: int, seed: int):

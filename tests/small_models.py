@@ -25,7 +25,7 @@ def fit(checkpoint=None, **settings):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return BMSVMClassifier(
-            **{"lengthscale": 1.5, "likelihood": "hinge", "preset": "gibbs", **SMALL, **settings}
+            **{"lengthscale": 1.5, "likelihood": "hinge", "sampler": "gibbs", **SMALL, **settings}
         ).fit(X, Y, checkpoint=checkpoint)
 
 
