@@ -204,8 +204,8 @@ def check_defined(values: np.ndarray, first: int = 0) -> None:
         return
     bad = np.flatnonzero(~np.isfinite(values.reshape(len(values), -1)).all(axis=1))
     raise ValueError(
-        f"X must have rows at which predictions are finite; those of X[{first + bad[0]}] are not: "
-        "it must be in the units of the rows that the model was fitted to"
+        f"X must have rows at which the kernel is finite; X[{first + bad[0]}] overflows: it must "
+        "be in the units of the rows that the model was fitted to"
     )
 
 
