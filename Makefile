@@ -64,7 +64,7 @@ mutants: $(VENV)/.test-stamp ## put errors into the sampler and see that tests n
 	$(BIN)/python tests/mutants/run.py
 
 fuzz: $(VENV)/.test-stamp ## 100,000 cases of odd input, 10,000 damaged files (hours)
-	BMSVM_FUZZ=100000 BMSVM_MUTATIONS=10000 $(BIN)/python -m pytest tests/test_fuzz.py tests/test_persistence_mutation.py \
+	BMSVM_FUZZ=100000 BMSVM_MUTATIONS=10000 $(BIN)/python -m pytest tests/test_fuzz_*.py tests/test_persistence_mutation.py \
 		-m 'not slow'
 
 coverage: $(VENV)/.test-stamp ## lines of the package that the tests run, and those they do not

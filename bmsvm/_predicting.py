@@ -217,6 +217,7 @@ class Predicting:
 
     def _merit(self, X) -> np.ndarray:
         """Return what ``predict`` compares: shape (m, c)."""
+        check_is_fitted(self, "posterior_")
         if as_predictive(self.predictive).decision == "exclusion":
             return 1.0 / self.predict_exclusion(X)
         return self.predict_proba(X)

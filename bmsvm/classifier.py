@@ -389,7 +389,7 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
         hyperparameters = self._hyperparameters()
         if found is not None and low_rank is None:  # the sampler of low rank needs tau free
             hyperparameters = found.hyperparameters
-        return prepare(
+        problem = prepare(
             rows,
             labels,
             kernel=self.kernel,
@@ -401,6 +401,12 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
             row_weights=weights,
             spare_rows=-len(labels) % ROW_MULTIPLE,
         )
+        if problem.family is not None and as_predictive(self.predictive).calibrate:
+            raise ValueError(
+                'predictive="calibrated" needs kernel parameters that are fixed or on a grid; they '
+                'are sampled off a grid here: use predictive="posterior"'
+            )
+        return problem
 
     def _sample(self, problem: Problem, checkpoint: Any) -> Run:
         """Run the chains."""

@@ -85,8 +85,9 @@ def diagnose(quantities: dict[str, np.ndarray]) -> dict[str, Diagnosis]:
         data = arviz.convert_to_dataset({"x": values})
         r_hats = np.asarray(arviz.rhat(data)["x"])
         sizes = np.asarray(arviz.ess(data)["x"])
-    # A chain that stands still while others are elsewhere has no variance to divide by.
-    r_hats = np.where(np.isfinite(r_hats), r_hats, np.inf)
+    # Chains that stand still in different places have no variance to divide by, up to rounding.
+    still = np.all(np.ptp(values, axis=1) == 0, axis=0)
+    r_hats = np.where(np.isfinite(r_hats) & ~still, r_hats, np.inf)
     sizes = np.where(np.isfinite(sizes), sizes, 0.0)
     return {
         name: Diagnosis(float(r_hat), float(size))

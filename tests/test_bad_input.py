@@ -1,6 +1,5 @@
 """Bad input is refused by name, with its value, before anything is compiled or sampled."""
 
-import re
 from dataclasses import fields, replace
 from typing import Any
 
@@ -25,11 +24,11 @@ def put(array: Any, index: Any, value: Any, dtype: Any = None) -> np.ndarray:
 
 
 def by_prepare(X: Any, y: Any, **settings: Any) -> None:
-    bmsvm.prepare(X, y, **settings)
+    bmsvm.prepare(X, y, **{"lengthscale": 1.0, **settings})
 
 
 def by_sampler(X: Any, y: Any, **settings: Any) -> None:
-    sampler = bmsvm.BMSVMGibbs(**settings)
+    sampler = bmsvm.BMSVMGibbs(**{"lengthscale": 1.0, **settings})
     MCMC(sampler, num_warmup=1, num_samples=1, progress_bar=False).run(jax.random.key(0), X, y)
 
 
@@ -49,69 +48,69 @@ def nothing_runs(monkeypatch: pytest.MonkeyPatch) -> None:
 both_ways = pytest.mark.parametrize("run", [by_prepare, by_sampler])
 
 BAD_DATA = {
-    "NaN in X": (put(X, (4, 1), np.nan), y, "X must be finite", "X[4, 1] = nan"),
-    "infinite X": (put(X, (0, 0), -np.inf), y, "X must be finite", "X[0, 0] = -inf"),
-    "1-D X": (X[:, 0], y, "X must have two dimensions", "got shape (9,)"),
-    "3-D X": (X[:, :, None], y, "X must have two dimensions", "got shape (9, 2, 1)"),
-    "scalar X": (3.0, y, "X must have two dimensions", "got shape ()"),
-    "no features": (X[:, :0], y, "X must have at least one feature", "got shape (9, 0)"),
-    "ragged X": ([[1.0, 2.0], [3.0]], y, "X must be a matrix of numbers", "inhomogeneous"),
-    "words in X": (np.full((N, P), "red"), y, "X must be a matrix of real", "'red'"),
-    "numbers as strings": (X.astype(str), y, "X must be a matrix of real", "dtype <U32"),
-    "complex X": (X + 1j, y, "X must be a matrix of real", "dtype complex128"),
-    "dates in X": (np.zeros((N, P), "datetime64[D]"), y, "X must be a matrix of real", "datetime"),
-    "word in an object X": (put(X, (2, 0), "b", object), y, "X must be a", "X[2, 0] = 'b'"),
-    "None in an object X": (put(X, (8, 1), None, object), y, "X must be a", "X[8, 1] = None"),
-    "NaN in an object X": (put(X, (1, 1), np.nan, object), y, "X must be finite", "X[1, 1] = nan"),
-    "sparse X": (scipy.sparse.csr_matrix(X), y, "X must be a dense matrix", "csr_matrix"),
-    "sparse array X": (scipy.sparse.coo_array(X), y, "X must be a dense matrix", "coo_array"),
-    "too few labels": (X, y[:-1], "X and y must have the same number", "X has 9, y has 8"),
-    "too many labels": (X, [*y, 0], "X and y must have the same number", "X has 9, y has 10"),
-    "one row": (X[:1], y[:1], "X must have at least 2 rows", "got 1"),
-    "no rows": (X[:0], y[:0], "X must have at least 2 rows", "got 0"),
-    "one class": (X, np.full(N, 7), "y must have at least 2 classes", "7"),
-    "one word": (X, ["a"] * N, "y must have at least 2 classes", "'a'"),
-    "2-D y": (X, y[:, None], "y must have one dimension", "got shape (9, 1)"),
-    "one-hot y": (X, np.eye(3)[y], "y must have one dimension", "got shape (9, 3)"),
-    "scalar y": (X, 1, "y must have one dimension", "got shape ()"),
-    "ragged y": (X, [[0], [0, 1]], "y must be a sequence of labels", "inhomogeneous"),
-    "NaN label": (X, put(y, 5, np.nan, float), "y must not have missing", "y[5] = nan"),
-    "infinite label": (X, put(y, 0, np.inf, float), "y must not have missing", "y[0] = inf"),
-    "NaN in object labels": (X, put(y, 3, np.nan, object), "y must not have", "y[3] = nan"),
-    "None for all labels": (X, [None] * N, "y must not have missing", "y[0] = None"),
-    "NaT label": (X, put(y, 2, "NaT", "datetime64[D]"), "y must not have", "y[2] = NaT"),
-    "mixed list": (X, [*y[:-1], "a"], "y must have labels of one type", "y[8] = 'a'"),
-    "mixed objects": (X, put(y, 0, "a", object), "y must have labels of one type", "y[0] = 'a'"),
-    "NaN among words": (X, ["a", "b", np.nan] * 3, "y must have labels of one", "y[2] = nan"),
-    "None among words": (X, ["a", "b", None] * 3, "y must have labels of one", "y[2] = None"),
-    "unsortable": (X, [object() for _ in y], "y must have labels that can be sorted", "object"),
+    "NaN in X": (put(X, (4, 1), np.nan), y, "X", "X[4, 1] = nan"),
+    "infinite X": (put(X, (0, 0), -np.inf), y, "X", "X[0, 0] = -inf"),
+    "1-D X": (X[:, 0], y, "X", "got shape (9,)"),
+    "3-D X": (X[:, :, None], y, "X", "got shape (9, 2, 1)"),
+    "scalar X": (3.0, y, "X", "got shape ()"),
+    "no features": (X[:, :0], y, "X", "got shape (9, 0)"),
+    "ragged X": ([[1.0, 2.0], [3.0]], y, "X", "inhomogeneous"),
+    "words in X": (np.full((N, P), "red"), y, "X", "'red'"),
+    "numbers as strings": (X.astype(str), y, "X", "dtype <U32"),
+    "complex X": (X + 1j, y, "X", "dtype complex128"),
+    "dates in X": (np.zeros((N, P), "datetime64[D]"), y, "X", "datetime"),
+    "word in an object X": (put(X, (2, 0), "b", object), y, "X", "X[2, 0] = 'b'"),
+    "None in an object X": (put(X, (8, 1), None, object), y, "X", "X[8, 1] = None"),
+    "NaN in an object X": (put(X, (1, 1), np.nan, object), y, "X", "X[1, 1] = nan"),
+    "sparse X": (scipy.sparse.csr_matrix(X), y, "X", "csr_matrix"),
+    "sparse array X": (scipy.sparse.coo_array(X), y, "X", "coo_array"),
+    "too few labels": (X, y[:-1], "X and y", "X has 9, y has 8"),
+    "too many labels": (X, [*y, 0], "X and y", "X has 9, y has 10"),
+    "one row": (X[:1], y[:1], "X", "got 1"),
+    "no rows": (X[:0], y[:0], "X", "got 0"),
+    "one class": (X, np.full(N, 7), "y", "7"),
+    "one word": (X, ["a"] * N, "y", "'a'"),
+    "2-D y": (X, y[:, None], "y", "got shape (9, 1)"),
+    "one-hot y": (X, np.eye(3)[y], "y", "got shape (9, 3)"),
+    "scalar y": (X, 1, "y", "got shape ()"),
+    "ragged y": (X, [[0], [0, 1]], "y", "inhomogeneous"),
+    "NaN label": (X, put(y, 5, np.nan, float), "y", "y[5] = nan"),
+    "infinite label": (X, put(y, 0, np.inf, float), "y", "y[0] = inf"),
+    "NaN in object labels": (X, put(y, 3, np.nan, object), "y", "y[3] = nan"),
+    "None for all labels": (X, [None] * N, "y", "y[0] = None"),
+    "NaT label": (X, put(y, 2, "NaT", "datetime64[D]"), "y", "y[2] = NaT"),
+    "mixed list": (X, [*y[:-1], "a"], "y", "y[8] = 'a'"),
+    "mixed objects": (X, put(y, 0, "a", object), "y", "y[0] = 'a'"),
+    "NaN among words": (X, ["a", "b", np.nan] * 3, "y", "y[2] = nan"),
+    "None among words": (X, ["a", "b", None] * 3, "y", "y[2] = None"),
+    "unsortable": (X, [object() for _ in y], "y", "object"),
 }
 
 
 @both_ways
 @pytest.mark.parametrize("name", BAD_DATA)
 def test_bad_data_are_named(run: Any, name: str) -> None:
-    rows, labels, says, value = BAD_DATA[name]
-    with pytest.raises(ValueError, match="^" + re.escape(says)) as caught:
+    rows, labels, argument, value = BAD_DATA[name]
+    with pytest.raises(ValueError, match=rf"^{argument}\b") as caught:
         run(rows, labels)
     assert value in str(caught.value)
 
 
 BAD_GRAMS = {
-    "not square": (GRAM[:, :5], "X must be the square Gram matrix", "(9, 5)"),
-    "not symmetric": (put(GRAM, (0, 1), 9.0), "X: the Gram matrix must be symmetric", "|K - K'|"),
-    "negative eigenvalue": (GRAM - 0.1 * np.eye(N), "X: the Gram matrix must be positive", "-0.1"),
-    "barely negative": (GRAM - 1e-9 * np.eye(N), "X: the Gram matrix must be positive", "-1e-09"),
-    "zero": (np.zeros((N, N)), "X: the Gram matrix is zero", ""),
-    "NaN": (put(GRAM, (3, 3), np.nan), "X must be finite", "X[3, 3] = nan"),
+    "not square": (GRAM[:, :5], "X", "(9, 5)"),
+    "not symmetric": (put(GRAM, (0, 1), 9.0), "X", "|K - K'|"),
+    "negative eigenvalue": (GRAM - 0.1 * np.eye(N), "X", "-0.1"),
+    "barely negative": (GRAM - 1e-9 * np.eye(N), "X", "-1e-09"),
+    "zero": (np.zeros((N, N)), "X", ""),
+    "NaN": (put(GRAM, (3, 3), np.nan), "X", "X[3, 3] = nan"),
 }
 
 
 @both_ways
 @pytest.mark.parametrize("name", BAD_GRAMS)
 def test_bad_gram_matrices_are_named(run: Any, name: str) -> None:
-    matrix, says, value = BAD_GRAMS[name]
-    with pytest.raises(ValueError, match="^" + re.escape(says)) as caught:
+    matrix, argument, value = BAD_GRAMS[name]
+    with pytest.raises(ValueError, match=rf"^{argument}\b") as caught:
         run(matrix, y, kernel="precomputed")
     assert value in str(caught.value)
 
@@ -124,9 +123,9 @@ BAD_NUMBERS = [0.0, -1.0, np.nan, np.inf, "3", None, [1.0], 1j, 10**400]
 @pytest.mark.parametrize("field", [field.name for field in fields(bmsvm.Hyperparameters)])
 def test_bad_hyperparameters_are_named(run: Any, field: str, value: Any) -> None:
     bad = replace(bmsvm.PAPER, **{field: value})
-    message = f"hyperparameters.{field} must be a positive finite number; got {value!r}"
-    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+    with pytest.raises(ValueError, match=rf"^hyperparameters\.{field}\b") as caught:
         run(X, y, hyperparameters=bad)
+    assert repr(value) in str(caught.value)
 
 
 def asymmetric(a: Any, b: Any) -> Any:
@@ -138,48 +137,57 @@ def indefinite(a: Any, b: Any) -> Any:
 
 
 BAD_SETTINGS = {
-    "coupling": (
-        {"coupling": "sum"},
-        "coupling must be one of 'sum_to_zero', 'independent'",
-        "'sum'",
+    "coupling": ({"coupling": "sum"}, "coupling", "'sum'"),
+    "coupling type": ({"coupling": ["independent"]}, "coupling", "['independent']"),
+    "coupling None": ({"coupling": None}, "coupling", "None"),
+    "likelihood": ({"likelihood": "softmax"}, "likelihood", "'softmax'"),
+    "likelihood type": ({"likelihood": ["hinge"]}, "likelihood", "['hinge']"),
+    "kernel": ({"kernel": "rbfs"}, "kernel", "'rbfs'"),
+    "kernel type": ({"kernel": 3.0}, "kernel", "3.0"),
+    "kernel matrix": ({"kernel": np.eye(2)}, "kernel", "array"),
+    "kernel shape": ({"kernel": lambda a, b: a}, "kernel", "(9, 2)"),
+    "asymmetric": ({"kernel": asymmetric}, "kernel", "|K - K'|"),
+    "indefinite": ({"kernel": indefinite}, "kernel", "-"),
+    "lengthscale": ({"lengthscale": 0.0}, "lengthscale", "0.0"),
+    "lengthscale NaN": ({"lengthscale": np.nan}, "lengthscale", "nan"),
+    "lengthscale word": ({"lengthscale": "long"}, "lengthscale", "'long'"),
+    "lengthscales": ({"lengthscale": [1.0, 2.0, 3.0]}, "lengthscale", "X has 2"),
+    "no lengthscale": ({"lengthscale": None}, "lengthscale", "gaussian"),
+    "lengthscale off": (
+        {"lengthscale": bmsvm.Sampled(), "kernel": "linear"},
+        "lengthscale",
+        "linear",
     ),
-    "coupling type": ({"coupling": ["independent"]}, "coupling must be one of", "['independent']"),
-    "coupling None": ({"coupling": None}, "coupling must be one of", "None"),
-    "likelihood": ({"likelihood": "softmax"}, "likelihood must be one of 'hinge'", "'softmax'"),
-    "likelihood type": ({"likelihood": ["hinge"]}, "likelihood must be one of", "['hinge']"),
-    "kernel": ({"kernel": "rbf"}, "kernel must be one of 'gaussian', ", "'rbf'"),
-    "kernel type": ({"kernel": 3.0}, "kernel must be a name or a callable", "3.0"),
-    "kernel matrix": ({"kernel": np.eye(2)}, "kernel must be a name or a callable", "array"),
-    "kernel shape": ({"kernel": lambda a, b: a}, "kernel must return one value per", "(9, 2)"),
-    "asymmetric": ({"kernel": asymmetric}, "kernel: the Gram matrix must be symmetric", "|K - K'|"),
-    "indefinite": ({"kernel": indefinite}, "kernel: the Gram matrix must be positive", "-"),
-    "lengthscale": ({"lengthscale": 0.0}, "lengthscale must be a positive number", "0.0"),
-    "lengthscale NaN": ({"lengthscale": np.nan}, "lengthscale must be a positive", "nan"),
-    "lengthscale word": ({"lengthscale": "long"}, "lengthscale must be a positive", "'long'"),
-    "lengthscales": ({"lengthscale": [1.0, 2.0, 3.0]}, "lengthscale must be a", "X has 2"),
-    "hyperparameters": ({"hyperparameters": {"eta": 1}}, "hyperparameters must be", "{'eta': 1}"),
+    "approximation": ({"approximation": "nystrom"}, "approximation", "'nystrom'"),
+    "low rank": (
+        {"approximation": bmsvm.Nystrom(), "coupling": "independent"},
+        "approximation",
+        "'independent'",
+    ),
+    "hyperparameters": ({"hyperparameters": {"eta": 1}}, "hyperparameters", "{'eta': 1}"),
 }
 
 
 @both_ways
 @pytest.mark.parametrize("name", BAD_SETTINGS)
 def test_bad_settings_are_named(run: Any, name: str) -> None:
-    settings, says, value = BAD_SETTINGS[name]
-    with pytest.raises(ValueError, match="^" + re.escape(says)) as caught:
+    settings, argument, value = BAD_SETTINGS[name]
+    with pytest.raises(ValueError, match=rf"^{argument}\b") as caught:
         run(X, y, **settings)
-    assert value in str(caught.value).split(says)[1]
+    assert value in str(caught.value).removeprefix(argument)
 
 
-@pytest.mark.parametrize("preset", ["fast", None, 1, ["paper"]])
-def test_unknown_presets_are_named(preset: Any) -> None:
-    message = r"^preset must be one of 'default', .*; got " + re.escape(repr(preset))
-    with pytest.raises(ValueError, match=message):
-        bmsvm.BMSVMGibbs(preset=preset)
+@pytest.mark.parametrize("sampler", ["fast", None, 1, ["paper"]])
+def test_unknown_samplers_are_named(sampler: Any) -> None:
+    with pytest.raises(ValueError, match=r"^sampler\b") as caught:
+        bmsvm.BMSVMGibbs(sampler=sampler)
+    assert repr(sampler) in str(caught.value)
 
 
 def test_labels_must_be_given() -> None:
-    with pytest.raises(ValueError, match=r"^y must be given"):
-        MCMC(bmsvm.BMSVMGibbs(), num_warmup=1, num_samples=1).run(jax.random.key(0), X)
+    sampler = bmsvm.BMSVMGibbs(lengthscale=1.0)
+    with pytest.raises(ValueError, match=r"^y\b"):
+        MCMC(sampler, num_warmup=1, num_samples=1).run(jax.random.key(0), X)
 
 
 GOOD_DATA = {
@@ -200,7 +208,7 @@ GOOD_DATA = {
 @pytest.mark.parametrize("name", GOOD_DATA)
 def test_unusual_but_good_data_are_taken(name: str) -> None:
     rows, labels = GOOD_DATA[name]
-    problem = bmsvm.prepare(rows, labels)
+    problem = bmsvm.prepare(rows, labels, lengthscale=1.0)
     classes = np.unique(np.asarray(labels))
     assert problem.n_classes == len(classes)
     np.testing.assert_array_equal(classes[np.asarray(problem.labels)], np.asarray(labels))
@@ -213,14 +221,20 @@ def test_good_data_do_reach_the_sampler() -> None:
 
 def test_starting_values_of_sites_that_do_not_start_a_chain_are_refused() -> None:
     X, y = np.array([[0.0], [1.0], [2.0]]), np.array([0, 1, 0])
-    mcmc = MCMC(bmsvm.BMSVMGibbs(), num_warmup=1, num_samples=1, progress_bar=False)
-    with pytest.raises(ValueError, match=r"init_params .*intercept"):
+    sampler = bmsvm.BMSVMGibbs(lengthscale=1.0)
+    mcmc = MCMC(sampler, num_warmup=1, num_samples=1, progress_bar=False)
+    with pytest.raises(ValueError, match=r"^init_params .*intercept"):
         mcmc.run(jax.random.key(0), X, y, init_params={"intercept": np.zeros(2)})
 
 
-def test_a_problem_of_another_likelihood_is_refused() -> None:
-    X, y = np.array([[0.0], [1.0], [2.0]]), np.array([0, 1, 0])
-    problem = bmsvm.prepare(X, y, likelihood="normalized")
-    mcmc = MCMC(bmsvm.BMSVMGibbs(), num_warmup=1, num_samples=1, progress_bar=False)
-    with pytest.raises(ValueError, match=r"likelihood .*'normalized'.*'hinge'"):
-        mcmc.run(jax.random.key(0), problem)
+@pytest.mark.parametrize(
+    ("settings", "value"),
+    [({"coupling": "independent"}, "independent"), ({"likelihood": "probit"}, "probit")],
+)
+def test_a_problem_that_a_sampler_cannot_sample_is_refused(
+    settings: dict[str, Any], value: str
+) -> None:
+    problem = bmsvm.prepare(X, y, lengthscale=1.0, **settings)
+    sampler = bmsvm.BMSVMGibbs(sampler="collapsed")
+    with pytest.raises(ValueError, match=value):
+        bmsvm.run_chains(sampler, jax.random.key(0), problem, num_warmup=1, num_samples=1)

@@ -7,9 +7,9 @@ import oracle
 import pytest
 from sklearn.model_selection import LeaveOneOut
 
-from bmsvm import LowRank, cross_validate, prepare
-from bmsvm.inference.loo import _smooth, cavity, leave_one_out
+from bmsvm import GridCV, Nystrom, Sampled, prepare
 from bmsvm.models.couplings import contrast
+from bmsvm.prediction.leave_one_out import _smooth, cavity, leave_one_out
 from reproduction.simulate import likelihood_of_rows
 
 CASES = (
@@ -27,7 +27,7 @@ CASES = (
 def test_a_cavity_is_a_row_given_the_others(kernel):
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(80, 2)), np.arange(80) % 3
-    problem = prepare(X, y, kernel=kernel, hyperparameters=oracle.LIVELY)
+    problem = prepare(X, y, kernel=kernel, lengthscale=1.0, hyperparameters=oracle.LIVELY)
     assert problem.spans == (kernel == "gaussian")
     columns, tau, sigma2 = rng.normal(size=(80, 2)), 0.4, 0.7
     basis, values = (np.asarray(part) for part in problem.factor)
@@ -74,15 +74,9 @@ def test_predictions_are_those_of_refits():
     rng = np.random.default_rng(2)
     y = np.arange(9) % 3
     X = rng.normal(size=(9, 2)) + 1.5 * np.eye(3)[y][:, :2]
-    settings = {
-        "rng_key": jax.random.key(0),
-        "grid": [1.5],
-        "hyperparameters": oracle.LIVELY,
-        "num_samples": 1500,
-        "num_chains": 2,
-        "progress_bar": False,
-    }
-    result = cross_validate(X, y, folds=LeaveOneOut(), loo=True, **settings)
+    how = GridCV(grid=[1.5], folds=LeaveOneOut(), loo=True, num_samples=1500, num_chains=2)
+    model = {"likelihood": "hinge", "hyperparameters": oracle.LIVELY}
+    result = how.select(X, y, rng_key=jax.random.key(0), **model)
     assert result.log_loss.shape == (1, 9)
     np.testing.assert_allclose(-result.loo[0], result.log_loss[0], atol=0.12)
     assert -result.loo.mean() == pytest.approx(result.log_loss.mean(), abs=0.02)
@@ -96,8 +90,7 @@ def test_what_a_low_rank_leaves_of_a_row_is_its_noise():
     """
     rng = np.random.default_rng(4)
     X, y = rng.normal(size=(12, 2)), np.arange(12) % 3
-    how = LowRank(rank=3)
-    problem = prepare(X, y, lengthscale=0.5, likelihood="normalized", features=how)
+    problem = prepare(X, y, lengthscale=0.5, approximation=Nystrom(rank=3))
     noise, precision, intercept = 0.7, 0.4, np.array([1.0, 0.5, -1.5])
     draws = {
         "weights": np.zeros((8, 3, 2)),
@@ -127,14 +120,15 @@ def test_smoothing_tames_the_largest_weights_and_finds_their_tail():
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"),
+    ("settings", "names"),
     [
-        ({"coupling": "independent"}, 'needs coupling="sum_to_zero"'),
-        ({"likelihood": "probit"}, 'needs likelihood="hinge" or "normalized"'),
-        ({"lengthscale": "sample", "lengthscale_grid": "off"}, "that are fixed or on a grid"),
+        ({"coupling": "independent"}, ("coupling", "independent")),
+        ({"likelihood": "probit"}, ("likelihood", "probit")),
+        ({"lengthscale": Sampled(grid="off")}, ("parameters", "grid")),
     ],
 )
-def test_what_cannot_be_left_out_is_said(settings, message):
-    problem = prepare([[0.0], [1.0], [2.0]], [0, 1, 1], **settings)
-    with pytest.raises(ValueError, match=message):
+def test_what_cannot_be_left_out_is_said(settings, names):
+    problem = prepare([[0.0], [1.0], [2.0]], [0, 1, 1], **{"lengthscale": 1.0, **settings})
+    with pytest.raises(ValueError, match=r"leave-one-out") as caught:
         leave_one_out({}, problem)
+    assert all(name in str(caught.value) for name in names)

@@ -8,18 +8,10 @@ import pytest
 import scipy.optimize
 import scipy.special
 
-from bmsvm import (
-    PAPER,
-    UNIT_NOISE,
-    BMSVMClassifier,
-    BMSVMGibbs,
-    LowRank,
-    cross_validate_modes,
-    load,
-    save,
-)
-from bmsvm.inference import modes
-from bmsvm.kernels import gram_of
+from bmsvm import BMSVMClassifier, Evidence, GridCV, Hyperparameters, ModeCV, Paper
+from bmsvm.kernels import Gaussian, gram
+from bmsvm.models import DEFAULT
+from bmsvm.selection import ModeSelection, Selection, modes
 
 TAUS = np.array([1.0, 0.1, 0.01])
 
@@ -54,17 +46,17 @@ def mode_by_scipy(gram, labels, weights, tau):
 @pytest.mark.parametrize(("theta", "heaviest"), [(0.7, 2.0), (3.0, 2.0), (0.7, 1000.0)])
 def test_modes_are_those_of_another_solver(theta, heaviest):
     X, y = data(30)
-    gram = gram_of("gaussian", X, theta)
+    matrix = gram(Gaussian().at(theta), X)
     weights = np.append(heaviest, np.linspace(0.5, 2.0, 29))
     held = np.zeros((30, 1, 2))
     held[::2, 0, 0] = held[1::2, 0, 1] = 1
-    how = modes._root(gram, weights), y, 3, weights, held, TAUS
+    how = modes._root(matrix, weights), y, 3, weights, held, TAUS
     found, near = modes._held_out_modes(*how, steps=1000), modes._held_out_modes(*how)
     assert found.shape == near.shape == (3, 1, 30, 3)
     for number, tau in enumerate(TAUS):
         for fold in range(2):
             inside = held[:, 0, fold] > 0
-            expected = mode_by_scipy(gram, y, weights * ~inside, tau)[inside]
+            expected = mode_by_scipy(matrix, y, weights * ~inside, tau)[inside]
             size = np.abs(expected).max()
             np.testing.assert_allclose(found[number, 0, inside], expected, atol=2e-3 * size)
             if heaviest < 10:  # few steps are enough where weights are alike
@@ -74,17 +66,17 @@ def test_modes_are_those_of_another_solver(theta, heaviest):
 def test_rows_of_weight_zero_are_left_out():
     X, y = data(40)
     some, options = np.arange(40) < 30, {"grid": [1.0, 2.0], "precisions": [0.1, 0.01]}
-    whole = find(X, y, row_weights=some.astype(float), **options)
+    whole = find(X, y, model={"row_weights": some.astype(float)}, **options)
     alone = find(X[some], y[some], **options)
     np.testing.assert_array_equal(whole.log_loss, alone.log_loss)
     assert whole.num_rows == alone.num_rows == 30
-    heavy = find(X, y, row_weights=np.full(40, 1e300), **options)
+    heavy = find(X, y, model={"row_weights": np.full(40, 1e300)}, **options)
     assert np.isfinite(heavy.log_loss).all()
 
 
-def test_rows_are_dealt_in_proportion_to_the_classes():
+def test_rows_are_assigned_to_folds_in_proportion_to_the_classes():
     labels = np.repeat([0, 1, 2], [10, 5, 3])
-    held = modes._deal(labels, 5, np.random.default_rng(0))
+    held = modes._assign(labels, 5, np.random.default_rng(0))
     np.testing.assert_array_equal(held.sum(1), 1)
     assert np.ptp(held.sum(0)) <= 1
     for label in range(3):
@@ -101,8 +93,8 @@ def test_pairs_weigh_by_score_and_prior():
     assert modes._shares(losses, np.ones(2), np.full(2, 0.01))[1, 0] == pytest.approx(1, abs=1e-6)
 
 
-def find(X, y, seed=0, **settings):
-    return cross_validate_modes(X, y, rng_key=jax.random.key(seed), progress_bar=False, **settings)
+def find(X, y, seed=0, model=None, **options):
+    return ModeCV(**options).select(X, y, rng_key=jax.random.key(seed), **(model or {}))
 
 
 def test_theta_follows_the_range_of_the_labels_and_tau_their_noise():
@@ -127,94 +119,94 @@ def test_a_seed_is_a_choice():
     assert first.lengthscale == again.lengthscale
     assert first.precision == again.precision
     assert first.precision != other.precision
-    assert abs(np.log(first.precision / other.precision)) < 1  # deals are averaged
+    assert abs(np.log(first.precision / other.precision)) < 1  # repetitions are averaged
 
 
 def test_some_rows_serve_for_all():
     X, y = data(90)
-    found = find(X, y, max_rows=30, deals=1, folds=3, grid=[1.0, 2.0], precisions=[0.1, 0.01])
+    found = find(X, y, max_rows=30, repeats=1, folds=3, grid=[1.0, 2.0], precisions=[0.1, 0.01])
     assert found.num_rows == 30
     assert found.log_loss.shape == (2, 2)
     shape = modes.STRENGTH * 30 * 2
     assert found.hyperparameters.precision_shape == shape
     assert found.hyperparameters.precision_rate == pytest.approx(shape / found.precision)
-    assert found.hyperparameters.noise_shape == PAPER.noise_shape
+    assert found.hyperparameters.noise_shape == DEFAULT.noise_shape
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"),
+    ("settings", "argument", "value"),
     [
-        ({"likelihood": "hinge"}, "likelihood must be \"normalized\" .* got 'hinge'"),
-        ({"coupling": "independent"}, "coupling must be \"sum_to_zero\" .* got 'independent'"),
-        ({"kernel": "linear"}, "kernel must be one of"),
-        ({"folds": 1}, "folds must be an integer of at least 2; got 1"),
-        ({"deals": 0}, "deals must be an integer of at least 1; got 0"),
-        ({"max_rows": 2}, "max_rows must be an integer of at least 3; got 2"),
-        ({"grid": [1.0, -2.0]}, "grid must be a list of positive numbers"),
-        ({"row_weights": np.full(20, -1.0)}, "row_weights"),
-        ({"precisions": 0.1}, "precisions must be a list of positive numbers .* got 0.1"),
+        ({"model": {"likelihood": "hinge"}}, "likelihood", "'hinge'"),
+        ({"model": {"coupling": "independent"}}, "coupling", "'independent'"),
+        ({"model": {"kernel": "linear"}}, "lengthscale", "linear"),
+        ({"model": {"row_weights": np.full(20, -1.0)}}, "row_weights", "-1.0"),
+        ({"folds": 1}, "folds", "1"),
+        ({"repeats": 0}, "repeats", "0"),
+        ({"max_rows": 2}, "max_rows", "2"),
+        ({"grid": [1.0, -2.0]}, "grid", "[1.0, -2.0]"),
+        ({"precisions": 0.1}, "precisions", "0.1"),
     ],
+    ids=str,
 )
-def test_mistakes_are_named(settings, message):
-    with pytest.raises(ValueError, match=message):
+def test_mistakes_are_named(settings, argument, value):
+    with pytest.raises(ValueError, match=f"^{argument}") as caught:
         find(*data(20), **settings)
+    assert value in str(caught.value)
 
 
 QUICK = {"num_chains": 2, "num_warmup": 40, "num_samples": 30, "random_state": 0}
 
 
-@pytest.mark.filterwarnings("ignore::bmsvm.estimators.convergence.ConvergenceWarning")
-def test_the_classifier_stays_at_what_was_found(tmp_path):
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_the_classifier_stays_at_what_was_found():
     X, y = data(40, 0.1)
     model = BMSVMClassifier(**QUICK).fit(X, y)
-    found = model.run_.sampler.lengthscale_selection
-    assert isinstance(found, modes.ModeCrossValidation)
+    found = model.selection_
+    assert isinstance(found, ModeSelection)
     assert model.lengthscale_ == found.lengthscale
-    assert model.lengthscale_rows_ == 40
-    assert model.problem_.hyper == found.hyperparameters
+    assert found.num_rows == 40
+    assert model.posterior_.problem.hyper == found.hyperparameters
     drawn = np.log(model.run_.samples["precision"])
     assert np.abs(drawn.mean() - np.log(found.precision)) < 0.2
-    save(model, tmp_path / "model.bmsvm")
-    for again in (load(tmp_path / "model.bmsvm"), pickle.loads(pickle.dumps(model))):
-        np.testing.assert_array_equal(again.predict_proba(X), model.predict_proba(X))
-        assert again.run_.sampler.lengthscale_selection.precision == found.precision
-        assert again.fit_more(2).run_.num_samples == 32
+    again = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(again.predict_proba(X), model.predict_proba(X))
+    assert again.selection_.precision == found.precision
+    assert again.fit_more(2).run_.num_samples == 32
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_chains_whose_tau_is_known_warm_up_for_a_shorter_time():
+    X, y = data(30)
+    quick = {**QUICK, "num_warmup": None, "num_samples": 10}
+    one = ModeCV(grid=[1.0], precisions=[0.1], repeats=1)
+    assert BMSVMClassifier(lengthscale=one, **quick).fit(X, y).n_iter_ == 150 + 10
+    assert BMSVMClassifier(lengthscale=1.0, **quick).fit(X, y).n_iter_ == 300 + 10
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
-        ({}, "mode-cv"),
-        ({"hyperparameters": UNIT_NOISE}, "marginal-likelihood"),
-        ({"likelihood": "hinge"}, "marginal-likelihood"),
-        ({"coupling": "independent"}, "marginal-likelihood"),
-        ({"kernel": "linear"}, 1.0),
-        ({"lengthscale": 2.0}, 2.0),
-        ({"lengthscale": "cv"}, "cv"),
+        ({}, "ModeCV"),
+        ({"hyperparameters": Hyperparameters()}, "Evidence"),
+        ({"likelihood": "hinge"}, "Evidence"),
+        ({"coupling": "independent"}, "Evidence"),
+        ({"kernel": "linear"}, None),
+        ({"lengthscale": 2.0}, None),
+        ({"lengthscale": "cv"}, "GridCV"),
     ],
+    ids=str,
 )
-def test_the_default_way_follows_the_model(settings, expected):
-    assert BMSVMClassifier(**settings)._lengthscale() == expected
+def test_the_default_way_follows_the_model(settings, expected, monkeypatch):
+    asked = []
 
+    def choose(self, X, y, *, hyperparameters, **model):
+        asked.append(type(self).__name__)
+        return Selection(3.0, hyperparameters, len(X))
 
-def test_the_sampler_takes_it_by_name():
-    X, y = data(30)
-    options = {"grid": [1.0, 2.0], "precisions": [0.1], "deals": 1, "progress_bar": False}
-    sampler = BMSVMGibbs(
-        likelihood="normalized", lengthscale="mode-cv", lengthscale_options=options
-    )
-    problem = sampler.prepare(X, y)
-    assert problem.hyper == sampler.lengthscale_selection.hyperparameters
-    assert sampler.lengthscale_selection.precision == pytest.approx(0.1)
-
-
-def test_many_rows_tell_tau_themselves():
-    X, y = data(40)
-    sampler = BMSVMGibbs(
-        likelihood="normalized",
-        lengthscale="mode-cv",
-        lengthscale_options={"grid": [1.0], "precisions": [0.1], "progress_bar": False},
-        features=LowRank(rank=5),
-    )
-    assert sampler.prepare(X, y).hyper == PAPER
-    assert sampler.lengthscale_selection.precision == pytest.approx(0.1)
+    for method in (ModeCV, Evidence, GridCV):
+        monkeypatch.setattr(method, "select", choose)
+    quick = {**QUICK, "num_samples": 5, "sampler": Paper(thinning=1), **settings}
+    fitted = BMSVMClassifier(**quick).fit(*data(24))
+    assert asked == ([] if expected is None else [expected])
+    assert fitted.lengthscale_ == (3.0 if expected else settings.get("lengthscale"))

@@ -1,113 +1,167 @@
 """Posterior draws at new rows, against dense Gaussian process formulas and other codes."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
-import oracle
+import numpyro.distributions as dist
 import pytest
 
-from bmsvm import BMSVMGibbs, kernels, run_chains
-from bmsvm.inference import predict
-from bmsvm.inference.posterior import ROWS, posterior_of
-from bmsvm.inference.posterior_predictive import predictive_draws
-from bmsvm.inference.quasirandom import normal_points
-from bmsvm.models.couplings import class_map, class_vector
+from bmsvm import BMSVMGibbs, Paper, Posterior, Sampled, kernels, prepare, run_chains
+from bmsvm.kernels import Gaussian, gram
+from bmsvm.models.couplings import class_map, class_vector, contrast
 from bmsvm.models.likelihoods import exclusion_probabilities
+from bmsvm.models.quadrature import normal_points
+from bmsvm.prediction.evaluate import ROWS
+from reproduction.simulate import likelihood_of_rows
 
 RNG = np.random.default_rng(3)
 Y = np.arange(15) % 3
 X = RNG.normal(size=(15, 2)) + 1.5 * np.eye(3)[Y][:, :2]
 NEW = np.concatenate([RNG.normal(size=(6, 2)), X[:1], [[30.0, -30.0]]])
 GRID = np.geomspace(0.5, 2.0, 4)
-KEPT = ("scores", "weights", "intercept", "noise_variance", "precision")
+THETAS = {"fixed": 0.8, "grid": Sampled(grid=GRID), "off": Sampled(bounds=(0.3, 3.0), grid="off")}
+QUICK = Paper(thinning=1)  # quick to compile: any draws will do
+SCALED = kernels.Parametric(
+    lambda p: lambda a, b: p["amplitude"] * Gaussian().traced(p["scale"])(a, b),
+    {"amplitude": dist.LogNormal(0.0, 0.5), "scale": dist.LogNormal(0.0, 0.5)},
+    every=1,
+)
+"""A kernel with two parameters that are sampled."""
 
 
-def chains(coupling="sum_to_zero", likelihood="normalized", lengthscale=0.8, num_samples=40):
-    sampled = isinstance(lengthscale, str)
+def chains(
+    coupling="sum_to_zero", likelihood="normalized", theta="fixed", num_samples=40, kernel=None
+):
     sampler = BMSVMGibbs(
-        lengthscale=lengthscale,
-        lengthscale_grid=GRID if sampled else None,
+        "gaussian" if kernel is None else kernel,
+        lengthscale=THETAS[theta] if kernel is None else None,
         coupling=coupling,
         likelihood=likelihood,
-        preset="paper",  # the quickest to compile: any draws will do
+        sampler=QUICK,
     )
     return run_chains(
-        sampler,
-        jax.random.key(0),
-        X,
-        Y,
-        num_warmup=50,
-        num_samples=num_samples,
-        num_chains=2,
-        collect=(*KEPT, "lengthscale") if sampled else KEPT,
-        progress_bar=False,
+        sampler, jax.random.key(0), X, Y, num_warmup=50, num_samples=num_samples, num_chains=2
     )
 
 
-def posterior(run, lengthscale=0.8, **settings):
-    return posterior_of(run.samples, run.state.problem, X, lengthscale=lengthscale, **settings)
+def posterior(run, theta="fixed", **settings):
+    kernel, fixed = run.kernel.kernel, THETAS[theta] if theta == "fixed" else None
+    return Posterior(run.samples, run.problem, X, kernel, fixed, **settings)
 
 
 def whole(parts):
     parts = list(parts)
-    return tuple(np.concatenate([part[i] for part in parts]) for i in (1, 2))
+    functions = np.concatenate([part.functions for part in parts])
+    return functions, np.concatenate([part.probabilities for part in parts])
+
+
+def column_functions(run, draw, at):
+    """Column functions at the training rows, without the intercept, of one draw: (n, k)."""
+    basis, eigenvalues = map(np.asarray, run.problem.at(at).factor)
+    return (basis * np.sqrt(eigenvalues)) @ draw["weights"]
+
+
+def draws_of(run):
+    flat = {name: np.concatenate(value) for name, value in run.samples.items()}
+    return [{name: value[s] for name, value in flat.items()} for s in range(len(flat["precision"]))]
 
 
 @pytest.mark.parametrize(
-    ("coupling", "lengthscale"),
-    [("sum_to_zero", 0.8), ("independent", 0.8), ("sum_to_zero", "sample")],
+    ("coupling", "theta"),
+    [("sum_to_zero", "fixed"), ("independent", "fixed"), ("sum_to_zero", "grid")],
 )
-def test_functions_are_interpolated_as_the_dense_formula_says(coupling, lengthscale):
+def test_functions_are_interpolated_as_the_dense_formula_says(coupling, theta):
     # Given the functions at the training rows, the mean at new rows is K* K^-1 f.
-    run = chains(coupling, lengthscale=lengthscale)
-    found, _ = whole(posterior(run, remainder=False).evaluate(NEW, probabilities=False))
-    samples = {name: np.concatenate(value) for name, value in run.samples.items()}
-    problem, to_classes = run.state.problem, class_map(coupling, 3)
-    for s in range(0, len(samples["precision"]), 7):
-        theta = 0.8 if lengthscale == 0.8 else samples["lengthscale"][s]
-        kernel = kernels.gaussian(theta)
-        index = None if lengthscale == 0.8 else int(np.argmin(np.abs(GRID - theta)))
-        basis, eigenvalues = map(np.asarray, problem.at(index).factor)
-        here = (basis * np.sqrt(eigenvalues)) @ samples["weights"][s]
-        there = kernels.gram(kernel, NEW, X) @ np.linalg.solve(kernels.gram(kernel, X), here)
-        expected = samples["intercept"][s] + there @ to_classes
+    run = chains(coupling, theta=theta)
+    found, _ = whole(posterior(run, theta, remainder=False).evaluate(NEW, probabilities=False))
+    draws, to_classes = draws_of(run), class_map(coupling, 3)
+    thetas = {float(draw.get("lengthscale", 0.8)) for draw in draws}
+    assert (len(thetas) > 1) == (theta == "grid")
+    for s in range(0, len(draws), 7):
+        value = float(draws[s].get("lengthscale", 0.8))
+        index = None if theta == "fixed" else int(np.argmin(np.abs(GRID - value)))
+        kernel = Gaussian().at(value)
+        here = column_functions(run, draws[s], index)
+        there = gram(kernel, NEW, X) @ np.linalg.solve(gram(kernel, X), here)
+        expected = draws[s]["intercept"] + there @ to_classes
         np.testing.assert_allclose(found[:, :, s], expected, atol=1e-6)
-    assert len(posterior(run).stages) == (
-        1 if lengthscale == 0.8 else len(np.unique(samples["lengthscale"]))
-    )
+
+
+@pytest.mark.parametrize("kernel", ["gaussian", SCALED], ids=["lengthscale", "parametric"])
+@pytest.mark.parametrize("coupling", ["sum_to_zero", "independent"])
+def test_off_a_grid_functions_are_the_kernel_expansion_of_each_draw(coupling, kernel):
+    """Eq. (1): ``b + sum_i k(x, x_i) B_i``, with the kernel of the draw."""
+    run = chains(coupling, theta="off", kernel=None if kernel == "gaussian" else kernel)
+    found, _ = whole(posterior(run, "off", remainder=False).evaluate(NEW, probabilities=False))
+    draws, to_classes = draws_of(run), class_map(coupling, 3)
+    assert "weights" not in run.samples
+    moved = [float(draw.get("lengthscale", draw.get("scale"))) for draw in draws]
+    assert len(set(moved)) > 1
+    for s in range(0, len(draws), 7):
+        amplitude = float(draws[s].get("amplitude", 1.0))
+        cross = amplitude * gram(Gaussian().at(moved[s]), NEW, X)
+        expected = draws[s]["intercept"] + cross @ draws[s]["coefficients"] @ to_classes
+        np.testing.assert_allclose(found[:, :, s], expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("kernel", ["gaussian", SCALED], ids=["lengthscale", "parametric"])
+def test_draws_off_a_grid_that_have_one_theta_are_those_of_a_fixed_one(kernel):
+    """So that all that is shown of a fixed theta holds off a grid too."""
+    run = chains()
+    sites = {name: run.samples[name] for name in ("noise_variance", "precision", "intercept")}
+    basis, eigenvalues = map(np.asarray, run.problem.factor)
+    inverse = np.where(eigenvalues > 0, 1 / np.sqrt(np.where(eigenvalues > 0, eigenvalues, 1)), 0)
+    sites["coefficients"] = (basis * inverse) @ run.samples["weights"]
+    ones = np.ones_like(sites["precision"])
+    if kernel == "gaussian":
+        sites["lengthscale"] = 0.8 * ones
+        problem = prepare(X, Y, lengthscale=THETAS["off"])
+    else:
+        sites["amplitude"], sites["scale"] = ones, 0.8 * ones
+        problem = prepare(X, Y, kernel=kernel)
+    for remainder in (True, False):
+        fixed = whole(posterior(run, remainder=remainder).evaluate(NEW))
+        off = whole(Posterior(sites, problem, X, kernel, remainder=remainder).evaluate(NEW))
+        np.testing.assert_allclose(off[0], fixed[0], atol=1e-5)
+        np.testing.assert_allclose(off[1], fixed[1], atol=1e-5)
+    one, other = posterior(run).draw(NEW), Posterior(sites, problem, X, kernel).draw(NEW)
+    np.testing.assert_allclose(other.scores, one.scores, atol=1e-5)
 
 
 def test_the_remainder_is_what_the_process_leaves_open():
     run = chains()
-    process = posterior(run)
-    kernel = kernels.gaussian(0.8)
-    cross = kernels.gram(kernel, NEW, X)
-    left = 1 - np.sum(cross * np.linalg.solve(kernels.gram(kernel, X), cross.T).T, axis=1)
-    _, root = process.features(process.stages[0], NEW)
-    np.testing.assert_allclose(root**2, np.maximum(left, 0), atol=1e-8)
-    np.testing.assert_allclose(root[-2:], [0, 1], atol=1e-4)
-    # Over the draws it has the variance sigma2/tau times that.
+    kernel = Gaussian().at(0.8)
+    cross = gram(kernel, NEW, X)
+    left = 1 - np.sum(cross * np.linalg.solve(gram(kernel, X), cross.T).T, axis=1)
+    np.testing.assert_allclose(left[-2:], [0, 1], atol=1e-4)
+    # Over the draws it has the variance sigma2/tau times that; far away it is a standard normal.
     known, _ = whole(posterior(run, remainder=False).evaluate(NEW, probabilities=False))
-    full, _ = whole(process.evaluate(NEW, probabilities=False))
-    ratio = process.samples["noise_variance"] / process.samples["precision"]
-    points, _ = process.points
-    expected = root[:, None, None] * np.sqrt(ratio) * (points @ class_map("sum_to_zero", 3)).T
-    np.testing.assert_allclose(full - known, expected, atol=1e-10)
+    full, _ = whole(posterior(run).evaluate(NEW, probabilities=False))
+    ratio = np.concatenate(run.samples["noise_variance"] / run.samples["precision"])
+    scaled = (full - known) / np.sqrt(ratio)
+    normal = scaled[-1] / np.sqrt(left[-1])
+    expected = np.sqrt(np.maximum(left, 0))[:, None, None] * normal
+    np.testing.assert_allclose(scaled, expected, atol=1e-4)
+    np.testing.assert_allclose(scaled[:-2], expected[:-2], atol=1e-8)
+    np.testing.assert_allclose(normal.sum(0), 0, atol=1e-10)
+    # The points belong to the draws in the order of time: one balanced set of 80 normals.
+    columns = np.sort(normal.T @ contrast(3), axis=0)
+    seed = int(np.random.SeedSequence((0, 2)).generate_state(1)[0])
+    np.testing.assert_allclose(columns, np.sort(normal_points(80, 2, seed), axis=0), atol=1e-8)
 
 
 def test_the_noise_is_integrated_as_quadrature_does():
-    # Two classes have one score; Gauss-Hermite with 200 nodes is exact here.
     run = chains()
-    problem = run.state.problem
-    draws = whole(posterior(run, points=64).evaluate(NEW))
-    functions, probabilities = draws
+    functions, probabilities = whole(posterior(run).evaluate(NEW, points=64))
     # A product rule over the two contrasts of three classes.
     nodes, weights = np.polynomial.hermite_e.hermegauss(60)
     weights = weights / weights.sum()
     grid = np.stack(np.meshgrid(nodes, nodes), -1).reshape(-1, 2) @ class_map("sum_to_zero", 3)
     mass = np.outer(weights, weights).ravel()
     sigma = np.sqrt(np.concatenate(run.samples["noise_variance"]))
-    assert problem.likelihood == "normalized"
+    assert run.problem.likelihood == "normalized"
     errors = []
     for row in range(len(NEW)):
         scores = functions[row].T[:, None] + sigma[:, None, None] * grid
@@ -120,44 +174,81 @@ def test_the_noise_is_integrated_as_quadrature_does():
     assert np.abs(errors.mean(-1)).max() < 0.01  # of the average: 64 points of 80 draws
 
 
+def drawn_probabilities(rng, run, theta):
+    """Class probabilities at NEW from dense formulas: one draw of scores for each posterior draw.
+
+    Functions at new rows given the scores of the training rows are Gaussian, with b and B
+    integrated out; scores have their noise.
+    """
+    eta = float(run.problem.hyper.intercept_precision)
+    total = np.zeros((len(NEW), 3))
+    draws = draws_of(run)
+    for draw in draws:
+        kernel = Gaussian().at(float(draw.get("lengthscale", THETAS["fixed"])))
+        key = (theta, float(draw.get("lengthscale", 0)))
+        if key not in GRAMS:
+            GRAMS[key] = gram(kernel, X), gram(kernel, NEW, X)
+        (inner, cross), tau, sigma2 = GRAMS[key], draw["precision"], draw["noise_variance"]
+        covariance = inner / tau + 1 / eta + np.eye(len(X))
+        gain = np.linalg.solve(covariance, (cross / tau + 1 / eta).T).T
+        mean = gain @ (draw["scores"] @ contrast(3))
+        variance = sigma2 * (1 / tau + 1 / eta - np.sum(gain * (cross / tau + 1 / eta), axis=1))
+        spread = np.sqrt(variance + sigma2)[:, None]
+        scores = (mean + spread * rng.normal(size=mean.shape)) @ contrast(3).T
+        for label in range(3):
+            labels = np.full(len(NEW), label)
+            total[:, label] += likelihood_of_rows(scores, labels, run.problem.likelihood)
+    return total / len(draws)
+
+
+GRAMS: dict = {}
+"""Gram matrices by theta: draws on a grid have few of them."""
+
+
 @pytest.mark.parametrize(
-    ("likelihood", "lengthscale"),
-    [("normalized", 0.8), ("probit", 0.8), ("normalized", "sample")],
+    ("likelihood", "theta"),
+    [("normalized", "fixed"), ("probit", "fixed"), ("normalized", "grid")],
 )
-def test_probabilities_agree_with_the_other_code_on_the_same_draws(likelihood, lengthscale):
-    """The other code draws what is integrated here.
+def test_probabilities_agree_with_draws_from_dense_formulas(likelihood, theta):
+    """Scores are drawn there and integrated here, from the same posterior draws.
 
     Means of 24 numbers within five standard errors: false alarm below 2e-5 for each case.
     """
-    run = chains(likelihood=likelihood, lengthscale=lengthscale, num_samples=500)
-    problem = run.state.problem
-    draws = {name: jnp.asarray(np.concatenate(value)) for name, value in run.samples.items()}
-    if lengthscale == "sample":
-        features = predict.features_on_grid("gaussian", NEW, X, problem.grid)
-    else:
-        features = predict.features_at(kernels.gaussian(0.8), NEW, X, problem.factor)
-
-    @oracle.quick_jit
-    def other(key):
-        return predict.class_probabilities(key, draws, features, problem).mean(0)
-
-    repeats = [np.asarray(other(jax.random.key(i))) for i in range(8)]
-    _, found = whole(posterior(run, lengthscale).evaluate(NEW))
+    run = chains(likelihood=likelihood, theta=theta, num_samples=500)
+    repeats = [drawn_probabilities(np.random.default_rng(i), run, theta) for i in range(8)]
+    _, found = whole(posterior(run, theta).evaluate(NEW))
     # Both have the error of the functions given the scores, drawn once for each of 1000 draws.
     error = np.std(repeats, axis=0, ddof=1) * np.sqrt(1 + 1 / 8) + 1e-3
     assert np.all(np.abs(found.mean(-1) - np.mean(repeats, axis=0)) < 5 * error)
 
 
-@pytest.mark.parametrize("lengthscale", [0.8, "sample"])
-def test_a_row_is_told_the_same_in_any_company(lengthscale):
-    run = chains(lengthscale=lengthscale)
+@pytest.mark.parametrize("theta", ["fixed", "grid"])
+def test_a_row_is_told_the_same_in_any_company(theta):
+    run = chains(theta=theta)
     rows = np.random.default_rng(0).normal(size=(2 * ROWS + 37, 2))
-    functions, probabilities = whole(posterior(run, lengthscale).evaluate(rows))
+    functions, probabilities = whole(posterior(run, theta).evaluate(rows))
     order = np.random.default_rng(1).permutation(len(rows))
     for chosen in (order, order[:5], np.array([200]), np.arange(1, len(rows))):
-        other = whole(posterior(run, lengthscale).evaluate(rows[chosen]))
+        other = whole(posterior(run, theta).evaluate(rows[chosen]))
         np.testing.assert_array_equal(other[0], functions[chosen])
         np.testing.assert_array_equal(other[1], probabilities[chosen])
+
+
+@pytest.mark.parametrize("theta", ["fixed", "grid", "off"])
+def test_reading_a_posterior_draws_nothing(theta):
+    """Every method called twice gives the same numbers; another seed gives others."""
+    read = posterior(chains(theta=theta, num_samples=10), theta)
+    for method in (read.probabilities, read.functions, read.exclusion):
+        np.testing.assert_array_equal(method(NEW), method(NEW))
+    for method in (read.uncertainty, read.draw):
+        for one, other in zip(method(NEW), method(NEW), strict=True):
+            np.testing.assert_array_equal(one, other)
+    if theta != "off":
+        for one, other in zip(read.leave_one_out(), read.leave_one_out(), strict=True):
+            np.testing.assert_array_equal(one, other)
+        assert read.calibrated().calibration == read.calibrated().calibration
+    other = dataclasses.replace(read, seed=1)
+    assert not np.array_equal(other.probabilities(NEW), read.probabilities(NEW))
 
 
 def test_exclusion_is_equation_20():
@@ -170,12 +261,12 @@ def test_exclusion_is_equation_20():
 def test_predictive_draws_have_the_moments_of_their_conditionals():
     """First and second moments over 4000 rows alike; false alarm below 1e-5 (five errors)."""
     run = chains()
-    process = posterior(run)
+    process = posterior(run, seed=7)
     m = 4000
     rows = np.repeat(NEW[-1:], m, axis=0)  # where everything is remainder
-    draws = predictive_draws(process, rows, seed=7)
-    noise, ratio = process.samples["noise_variance"], process.samples["precision"]
-    center = process.samples["intercept"]
+    draws = process.draw(rows)
+    noise, ratio = process.flat("noise_variance"), process.flat("precision")
+    center = process.flat("intercept")
     H = np.eye(3) - 1 / 3
     for s in (0, 33, 79):
         for deviation, variance in (

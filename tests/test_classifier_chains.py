@@ -1,0 +1,188 @@
+"""The chains behind a classifier: seeds, precision, continuation, interruption, pickling."""
+
+import os
+import pickle
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from classifier_cases import X, Y, model
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+
+from bmsvm import HMC, Sampled, _progress
+from bmsvm.inference import run as runner
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return model().fit(X, Y)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, pytest.param({"lengthscale": "sample", "thinning": 2}, marks=pytest.mark.long)],
+    ids=str,
+)
+def test_fitting_more_is_having_fitted_longer(settings):
+    thinning = settings.get("thinning", 1)
+    chosen = {"sampler": HMC(thinning=thinning)}
+    if "lengthscale" in settings:
+        chosen["lengthscale"] = Sampled(grid=np.geomspace(0.5, 5, 6))
+    longer = model(**chosen, num_samples=70).fit(X, Y)
+    parts = model(**chosen, num_samples=15).fit(X, Y).fit_more(5).fit_more(50)
+    assert parts.run_.num_samples == 70
+    assert parts.n_iter_ == longer.n_iter_ == 60 + 70 * thinning
+    for name, value in longer.run_.samples.items():
+        np.testing.assert_array_equal(parts.run_.samples[name], value)
+    np.testing.assert_array_equal(parts.predict_proba(X), longer.predict_proba(X))
+
+
+def test_seeds_decide_everything(fitted):
+    same, other = model().fit(X, Y), model(random_state=1).fit(X, Y)
+    np.testing.assert_array_equal(same.predict_proba(X), fitted.predict_proba(X))
+    assert not np.array_equal(other.predict_proba(X), fitted.predict_proba(X))
+    state = np.random.RandomState(3)
+    first = model(random_state=state).fit(X, Y)
+    assert first.seed_ != model(random_state=state).fit(X, Y).seed_
+
+
+def test_precision_is_double_whatever_jax_is_set_to(fitted):
+    with jax.enable_x64(False):
+        single = model().fit(X, Y)
+        assert not jax.config.jax_enable_x64
+        np.testing.assert_array_equal(single.predict_proba(X), fitted.predict_proba(X))
+        stored = pickle.loads(pickle.dumps(single))
+        np.testing.assert_array_equal(stored.predict_proba(X), fitted.predict_proba(X))
+        more = stored.fit_more(5)
+    assert more.run_.samples["weights"].dtype == np.float64
+    np.testing.assert_array_equal(
+        more.run_.samples["weights"], model(num_samples=45).fit(X, Y).run_.samples["weights"]
+    )
+
+
+def assert_one_problem(model):
+    assert model.posterior_.problem is model.run_.problem
+    assert model.posterior_.problem.factor.basis.dtype == np.float64
+
+
+def test_a_pickled_model_is_the_same_and_has_one_problem(fitted):
+    assert_one_problem(fitted)
+    again = pickle.loads(pickle.dumps(fitted))
+    assert_one_problem(again)
+    np.testing.assert_array_equal(again.predict_proba(X), fitted.predict_proba(X))
+    for name, value in fitted.run_.samples.items():
+        np.testing.assert_array_equal(again.posterior_.samples[name], value)
+    # The problem, of 32 x 32 numbers, is there once and not twice.
+    whole, parts = (len(pickle.dumps(each)) for each in (fitted, (fitted.run_, fitted.posterior_)))
+    alone = len(pickle.dumps(fitted.run_)) + len(pickle.dumps(fitted.posterior_))
+    assert max(whole, parts) < alone - fitted.run_.problem.factor.basis.nbytes
+
+
+UNPICKLE = """
+import pickle, sys
+import jax, numpy as np
+assert not jax.config.jax_enable_x64
+with open(sys.argv[1], "rb") as file:
+    model, rows = pickle.load(file)
+assert model.posterior_.problem is model.run_.problem
+assert model.posterior_.problem.factor.basis.dtype == np.float64
+np.save(sys.argv[2], model.predict_proba(rows))
+"""
+
+
+def test_a_process_in_single_precision_predicts_the_same_bits(fitted, tmp_path):
+    stored, found = tmp_path / "model.pickle", tmp_path / "found.npy"
+    stored.write_bytes(pickle.dumps((fitted, X)))
+    environment = {**os.environ, "JAX_ENABLE_X64": "0"}
+    done = subprocess.run(
+        [sys.executable, "-c", UNPICKLE, str(stored), str(found)],
+        env=environment,
+        cwd=Path(__file__).parent.parent,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    np.testing.assert_array_equal(np.load(found), fitted.predict_proba(X))
+
+
+def test_reading_a_model_draws_nothing(fitted):
+    """No attribute or method has random numbers that another call does not have."""
+    rows = fitted.standardized_rows(X)
+    posterior = fitted.posterior_
+    for _ in range(2):
+        np.testing.assert_array_equal(posterior.probabilities(rows), fitted.predict_proba(X))
+        np.testing.assert_array_equal(posterior.functions(rows), fitted.class_functions(X))
+        np.testing.assert_array_equal(posterior.exclusion(rows), fitted.predict_exclusion(X))
+        np.testing.assert_array_equal(
+            posterior.draw(rows).scores.ravel(), fitted.posterior_predictive(X)["z"].values.ravel()
+        )
+    assert fitted.run_.samples is fitted.run_.samples
+    assert fitted.posterior_ is posterior
+    for one, other in zip(posterior.leave_one_out(), posterior.leave_one_out(), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_an_interrupted_fit_is_a_model_of_what_is_finished(monkeypatch):
+    whole = model(num_samples=130).fit(X, Y)
+    advance, calls = runner.advance_chains, iter(range(1000))
+
+    def interrupted(*args, **kwargs):
+        if next(calls) == 2 + 2:  # two chunks of warm-up, two of draws
+            raise KeyboardInterrupt
+        return advance(*args, **kwargs)
+
+    monkeypatch.setattr(runner, "advance_chains", interrupted)
+    with pytest.warns(UserWarning, match=r"100 of 130 .*fit_more\(30\)") as caught:
+        part = model(num_samples=130).fit(X, Y)
+    assert len([each for each in caught if "interrupted" in str(each.message)]) == 1
+    assert part.run_.interrupted
+    assert part.predict(X).shape == (24,)
+    part.fit_more(30)
+    assert not part.run_.interrupted
+    np.testing.assert_array_equal(part.predict_proba(X), whole.predict_proba(X))
+
+
+def test_an_interruption_before_the_first_draws_leaves_no_model(monkeypatch):
+    def interrupted(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    refitted = model().fit(X, Y)
+    monkeypatch.setattr(runner, "advance_chains", interrupted)
+    for unfitted in (model(), refitted):  # nor one of an older fit
+        with pytest.raises(KeyboardInterrupt):
+            unfitted.fit(X, Y)
+        with pytest.raises(NotFittedError):
+            unfitted.predict(X)
+
+
+def test_progress_is_shown_in_a_terminal_and_not_in_a_script(capsys, monkeypatch):
+    model().fit(X, Y).predict(X)
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(_progress, "DELAY", 0.0)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    shown = model().fit(X, Y)
+    assert "warm-up" in capsys.readouterr().err
+    shown.predict(X)
+    assert "predict" in capsys.readouterr().err
+
+
+def test_what_is_watched_has_names(fitted):
+    names = list(fitted.diagnostics_)
+    assert names[:2] == ["noise_variance", "precision"]
+    assert "f at training row 23, class green" in names
+    assert len(names) == 2 + 10 * 2
+    assert all(each.ess > 0 and each.r_hat > 0.9 for each in fitted.diagnostics_.values())
+
+
+def test_a_short_fit_warns():
+    with pytest.warns(ConvergenceWarning, match=r"R-hat .* fit_more\(\d+\)"):
+        model(num_samples=20).fit(X, Y)
