@@ -155,8 +155,8 @@ def fit_all_rows(
     sampled = isinstance(theta, str)
     paper = BMSVMClassifier.paper()
     blocks = all_rows_blocks(sample_theta=sampled)
-    sweep = Blocks(sweep=blocks, thinning=paper.sampler.thinning)
-    lengths = {"num_warmup": paper.num_warmup, "num_samples": paper.num_samples}
+    sweep = Blocks(sweep=blocks, thinning=Paper.thinning)
+    lengths: Any = {"num_warmup": paper.num_warmup, "num_samples": paper.num_samples}
     if quick:
         sweep = replace(sweep, thinning=1)
         lengths = {name: QUICK_CHAIN[name] for name in lengths}
