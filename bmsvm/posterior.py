@@ -1,14 +1,12 @@
 """The posterior: draws of the chains, and all that is predicted from them.
 
-``BMSVMClassifier.fit`` builds a :class:`Posterior` once and keeps it as ``model.posterior_``. With
-draws of ``numpyro.infer.MCMC`` build one yourself: ``Posterior(mcmc.get_samples(True), problem,
-rows, kernel, lengthscale)``.
+``BMSVMClassifier.fit`` keeps a :class:`Posterior` as ``model.posterior_``. With draws of
+``numpyro.infer.MCMC``: ``Posterior(mcmc.get_samples(True), problem, rows, kernel, lengthscale)``.
 """
 
 from __future__ import annotations
 
 import functools
-import operator
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -19,13 +17,11 @@ import numpy as np
 
 from bmsvm._progress import progress
 from bmsvm._validation import check_defined, check_probability
-from bmsvm.kernels.factor import Factor, factorize
-from bmsvm.kernels.functions import Kernel, KernelFn, as_kernel, gram, is_distribution
+from bmsvm.kernels.functions import Kernel, KernelFn, as_kernel
 from bmsvm.models.couplings import class_map
 from bmsvm.models.likelihoods import class_probabilities, exclusion_probabilities
 from bmsvm.models.problem import Problem, some_rows
 from bmsvm.models.quadrature import normal_points
-from bmsvm.models.theta import named_parameters, nearest_on_grid
 from bmsvm.prediction import uncertainty
 from bmsvm.prediction.calibration import NONE, Calibration, best_calibration, calibrate
 from bmsvm.prediction.evaluate import (
@@ -35,10 +31,9 @@ from bmsvm.prediction.evaluate import (
     functions_and_probabilities,
     log_mean_likelihoods,
     pad_rows,
-    padded_columns,
-    projection_of,
 )
 from bmsvm.prediction.leave_one_out import LeaveOneOut, leave_one_out
+from bmsvm.prediction.stages import family_stages, stages_of
 from bmsvm.rows import PiecewiseRows
 
 __all__ = ["Evaluated", "Posterior", "PredictiveDraws"]
@@ -186,62 +181,13 @@ class Posterior:
 
     def _stages(self) -> Iterator[Stage]:
         """Draws by kernel; off a grid each has its own, which is factored again in each call."""
-        if self.problem.family is None:
-            yield from self._fixed_stages
-            return
         family = self.problem.family
-        rows = np.asarray(family.rows, np.float64)
-        tree = jax.tree.structure(family.prior, is_leaf=is_distribution)
-        names = named_parameters(family.prior, is_leaf=is_distribution)
-        values = [self.flat(name) for name in names]
-        coefficients = self.flat("coefficients")[:, : len(rows)].astype(np.float64)
-        for draw in range(self.n_draws):
-            with jax.enable_x64(True):
-                here = family.build(jax.tree.unflatten(tree, [each[draw] for each in values]))
-            factor = factorize(gram(here, rows))
-            basis, eigenvalues = (np.asarray(part) for part in factor)
-            weights = np.sqrt(eigenvalues)[:, None] * (basis.T @ coefficients[draw])
-            yield Stage(
-                kernel=as_kernel(here),
-                lengthscale=None,
-                kind="nystrom",
-                points=rows,
-                projection=projection_of(factor),
-                weights=weights[None],
-                draws=np.array([draw]),
-            )
+        return iter(self._fixed_stages) if family is None else family_stages(self.flat, family)
 
     @functools.cached_property
     def _fixed_stages(self) -> tuple[Stage, ...]:
-        """Draws by kernel, theta fixed or on a grid."""
-        problem, weights = self.problem, self.flat("weights")
-        # As NumPy arrays: outside float64 mode JAX would round what it indexes.
-        maps: Any = problem.factor if problem.basis_map is None else problem.basis_map
-        everything = np.arange(self.n_draws)
-        each: list[tuple[Any, Any, np.ndarray]] = [(self.lengthscale, maps, everything)]
-        if problem.grid is not None:
-            grid, values = problem.grid, np.asarray(problem.grid.values)
-            maps = grid.factors if problem.basis_map is None else grid.basis_map
-            maps = jax.tree.map(np.asarray, maps)
-            index = nearest_on_grid(self.flat("lengthscale"), values)
-            each = [
-                (values[g], jax.tree.map(operator.itemgetter(g), maps), np.flatnonzero(index == g))
-                for g in np.unique(index)
-            ]
-        return tuple(self._stage(theta, here, draws, weights[draws]) for theta, here, draws in each)
-
-    def _stage(self, theta: Any, here: Any, draws: np.ndarray, weights: np.ndarray) -> Stage:
-        """Stage of draws whose kernel has a factor, or a basis map of low rank."""
         kernel = as_kernel(self.kernel)
-        if isinstance(here, Factor):
-            # A spare row has no part in any function; its place is taken by any row.
-            rows = np.asarray(self.training_rows, np.float64)
-            spare = self.problem.n_rows - len(rows)
-            places = np.concatenate([rows, np.repeat(rows[-1:], spare, axis=0)])
-            return Stage(kernel, theta, "nystrom", places, projection_of(here), weights, draws)
-        points = np.asarray(here.points, np.float64)
-        rotation = padded_columns(np.asarray(here.rotation))
-        return Stage(kernel, theta, here.kind, points, rotation, weights, draws)
+        return stages_of(self.flat, self.problem, self.training_rows, kernel, self.lengthscale)
 
     def __getstate__(self) -> dict[str, Any]:
         fields = {**self.__dict__, "samples": dict(self.samples)}

@@ -9,7 +9,7 @@ import pytest
 from sklearn.model_selection import KFold
 
 from bmsvm import PAPER, BMSVMClassifier, BMSVMGibbs, GridCV, Posterior, prepare, run_chains
-from bmsvm.inference import run as runner
+from bmsvm.inference import chunks
 from bmsvm.kernels import Gaussian, gram, median_distance
 from bmsvm.models.regram import with_gram
 from bmsvm.selection import cross_validation as module
@@ -108,9 +108,9 @@ def test_some_rows_keep_their_labels_and_weights():
 
 
 def test_threads_give_the_same_scores_and_one_program_serves(whole):
-    compiled = runner._advance._cache_size()
+    compiled = chunks.compiled_chunk._cache_size()
     assert_same(validate(loo=True, n_jobs=2), whole)
-    assert runner._advance._cache_size() == compiled
+    assert chunks.compiled_chunk._cache_size() == compiled
 
 
 def test_an_interruption_keeps_finished_cells_and_the_rest_follows(whole, monkeypatch):

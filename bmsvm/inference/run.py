@@ -8,16 +8,14 @@ the same shape.
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 import time
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 from jax.typing import ArrayLike
@@ -25,97 +23,21 @@ from jax.typing import ArrayLike
 from bmsvm._arrays import for_pickling, unpickled
 from bmsvm._progress import progress
 from bmsvm._validation import check_choice, check_sweeps
-from bmsvm.checkpoint import CHUNK, Checkpoint, digest_of_arrays
-from bmsvm.inference.algorithm import Algorithm
-from bmsvm.inference.finite import check_finite
+from bmsvm.checkpoint import Checkpoint, digest_of_arrays
+from bmsvm.inference.chunks import (
+    CHUNK,
+    advance_chains,
+    moving_part,
+    sites_of,
+    start_chains,
+    with_shared,
+)
 from bmsvm.inference.gibbs import BMSVMGibbs, BMSVMState
 from bmsvm.inference.samplers import Sampler
 from bmsvm.inference.sharding import place_chains, place_problem, to_host
 from bmsvm.models.problem import Problem
 
-__all__ = ["CHUNK", "Run", "advance_chains", "run_chains", "start_chains"]
-
-INFO = ("accept_prob", "step_size", "num_steps", "lengthscale_accept_prob")
-"""What the sampler reports of each draw."""
-
-
-def sites_of(state: BMSVMState) -> dict[str, jax.Array]:
-    """Public sites of the current draw, and :data:`INFO`, of each chain of the state."""
-    sites = {name.lstrip("_"): value for name, value in state.z.items()}
-    return {**sites, **{name: getattr(state, name) for name in INFO}}
-
-
-class _Program(NamedTuple):
-    """What determines the compiled program of a chunk, besides shapes."""
-
-    algorithm: Algorithm
-    collect: tuple[str, ...]
-
-
-PLAIN = BMSVMGibbs()
-"""Packs the state of any algorithm; its own settings are not used."""
-
-
-@functools.partial(jax.jit, static_argnames="program")
-def _advance(
-    state: BMSVMState, count: jax.Array, thinning: jax.Array, *, program: _Program
-) -> tuple[BMSVMState, dict[str, jax.Array]]:
-    """Make ``count`` draws, ``thinning`` sweeps each; draws past ``count`` are zeros.
-
-    Problem and setup stay out of the loops and of the result, or they would be copied.
-    """
-
-    def values(moving):
-        found = sites_of(_with_shared(moving, state))
-        return {name: found[name] for name in program.collect}
-
-    def one_sweep(_, moving):
-        return _moving(PLAIN.advance(_with_shared(moving, state), program.algorithm))
-
-    def draw(i, carry):
-        moving, kept = carry
-        moving = jax.lax.fori_loop(0, thinning, one_sweep, moving)
-        found = values(moving)
-        return moving, {name: kept[name].at[i].set(found[name]) for name in program.collect}
-
-    moving = _moving(state)
-    shapes = jax.eval_shape(values, moving)
-    empty = {name: jnp.zeros((CHUNK, *like.shape), like.dtype) for name, like in shapes.items()}
-    return jax.lax.fori_loop(0, count, draw, (moving, empty))
-
-
-def start_chains(
-    kernel: BMSVMGibbs,
-    rng_key: jax.Array,
-    problem: Problem,
-    *,
-    num_chains: int,
-    num_warmup: int,
-    init_params: Mapping[str, ArrayLike] | None = None,
-) -> BMSVMState:
-    """Return vectorised chains at their starting points."""
-    keys = jax.random.split(rng_key, num_chains)
-    return kernel.init(keys, num_warmup, init_params, (problem,), {})
-
-
-def advance_chains(
-    state: BMSVMState, algorithm: Algorithm, count: int, thinning: int, collect: tuple[str, ...]
-) -> tuple[BMSVMState, dict[str, jax.Array]]:
-    """Make at most :data:`CHUNK` draws of vectorised chains.
-
-    Returns
-    -------
-    tuple
-        The chains, and their draws, each of shape (count, chain, ...).
-    """
-    program = _Program(algorithm, collect)
-    ahead, drawn = _advance(state, jnp.asarray(count), jnp.asarray(thinning), program=program)
-    ahead = _with_shared(ahead, state)
-    jax.block_until_ready(ahead.i)
-    check_finite(
-        state, ahead, functools.partial(PLAIN.advance, algorithm=algorithm), count * thinning
-    )
-    return ahead, {name: value[:count] for name, value in drawn.items()}
+__all__ = ["Run", "run_chains"]
 
 
 @dataclass(frozen=True)
@@ -293,7 +215,7 @@ def run_chains(
         if store is not None:
             kept = _store_of(store, kernel, state, num_warmup, thinning, chosen)
             stack.enter_context(kept.opened())
-            state = _with_shared(kept.begin(_moving(state)), state)
+            state = with_shared(kept.begin(moving_part(state)), state)
             earlier = kept.progress.seconds
         state, _, interrupted = _draw(
             kernel, state, num_warmup, 1, chosen, keep=False, store=kept, mesh=mesh
@@ -346,7 +268,7 @@ def _store_of(
         "sampler": _options(kernel.sampler_of(problem)),
         "every": None if problem.family is None else int(problem.family.every),
         "data": digest_of_arrays((problem, start.setup)),
-        "start": digest_of_arrays(_moving(start)),
+        "start": digest_of_arrays(moving_part(start)),
     }
     return Checkpoint(path, fingerprint, collect)
 
@@ -357,19 +279,9 @@ def _options(sampler: Sampler) -> dict[str, Any]:
     return {"name": str(sampler), **{k: np.asarray(v).item() for k, v in options.items()}}
 
 
-def _moving(state: BMSVMState) -> BMSVMState:
-    """Return the state without what chains share, the problem and the setup."""
-    return state._replace(problem=cast(Any, None), setup=None)
-
-
-def _with_shared(moving: BMSVMState, state: BMSVMState) -> BMSVMState:
-    """Undo :func:`_moving`, with the problem and the setup of ``state``."""
-    return moving._replace(problem=state.problem, setup=state.setup)
-
-
 def _last(store: Checkpoint, state: BMSVMState) -> BMSVMState:
     """Read the state of the chains of a store; ``state`` is one of them."""
-    return _with_shared(store.last(_moving(state)), state)
+    return with_shared(store.last(moving_part(state)), state)
 
 
 def _warn_of_interruption(done: int, total: int) -> None:
@@ -386,8 +298,8 @@ def _join(pieces: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
 def _place(state: BMSVMState, mesh: Mesh) -> BMSVMState:
     """Spread the chains of a state over a mesh; the problem is spread already."""
     chains = state.accept_prob.shape[0]
-    placed = place_chains(_moving(state), chains, state.problem.n_rows, mesh)
-    return _with_shared(placed, state)
+    placed = place_chains(moving_part(state), chains, state.problem.n_rows, mesh)
+    return with_shared(placed, state)
 
 
 def _draw(
@@ -426,7 +338,7 @@ def _draw(
                     for site in (collect if keep else ())
                 }
                 if store is not None:
-                    store.commit(_moving(ahead), 0 if keep else count, piece)
+                    store.commit(moving_part(ahead), 0 if keep else count, piece)
                 # All at once: an interruption must not come between a chunk and its state.
                 kept = [*pieces, piece] if store is None else pieces
                 state, pieces, finished = ahead, kept, finished + count

@@ -18,12 +18,10 @@ import jax.numpy as jnp
 import joblib
 import numpy as np
 from jax.typing import ArrayLike
-from sklearn.model_selection import StratifiedKFold, check_cv
 
 from bmsvm._progress import progress
 from bmsvm._validation import (
     check_choice,
-    check_count,
     check_rows_and_labels,
     check_sweeps,
     positive_numbers,
@@ -39,8 +37,9 @@ from bmsvm.models.problem import Problem
 from bmsvm.models.regram import with_gram
 from bmsvm.posterior import Posterior
 from bmsvm.selection.base import Method, Selection
+from bmsvm.selection.folds import Fold, make_folds
 
-__all__ = ["GridCV", "GridSelection", "default_grid", "make_folds"]
+__all__ = ["GridCV", "GridSelection", "default_grid"]
 
 CRITERIA = ("log_loss", "error", "loo")
 
@@ -92,13 +91,6 @@ class GridSelection(Selection):
         return losses.std(1, ddof=1) / np.sqrt(losses.shape[1])
 
 
-class Fold(NamedTuple):
-    """Indices of the training rows and of the held-out rows."""
-
-    train: np.ndarray
-    test: np.ndarray
-
-
 class _Cell(NamedTuple):
     """A run to be made: index of the lengthscale, and of the fold, or None for all rows."""
 
@@ -124,55 +116,6 @@ class _Scores(NamedTuple):
 def default_grid(rows: ArrayLike) -> np.ndarray:
     """Thirteen lengthscales around the median distance of rows (n, p), from 1/8 to 8 times it."""
     return median_distance(rows) * np.geomspace(1 / 8, 8, 13)
-
-
-def _equal_sized(folds: list[Fold], labels: np.ndarray) -> list[Fold]:
-    """Drop a few training rows of the largest class, so that all folds have one shape."""
-    size = min(len(fold.train) for fold in folds)
-
-    def cut(train: np.ndarray) -> np.ndarray:
-        largest = np.bincount(labels[train]).argmax()
-        dropped = np.flatnonzero(labels[train] == largest)[: len(train) - size]
-        return np.delete(train, dropped)
-
-    return [Fold(cut(fold.train), fold.test) for fold in folds]
-
-
-def make_folds(folds: Any, labels: np.ndarray, seed: int) -> list[Fold]:
-    """Training and held-out rows of each fold.
-
-    Parameters
-    ----------
-    folds
-        Number of folds, a scikit-learn splitter, or pairs (train, test) of row indices.
-    labels
-        Class index of each row, shape (n,).
-    seed
-        Of the shuffling, if ``folds`` is a number.
-    """
-    n = len(labels)
-    if isinstance(folds, int | np.integer) and not isinstance(folds, bool):
-        check_count("folds", folds, smallest=2, largest=int(np.bincount(labels).max()))
-        splitter = StratifiedKFold(int(folds), shuffle=True, random_state=seed)
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "The least populated class", UserWarning)
-            made = [Fold(*pair) for pair in splitter.split(labels, labels)]
-        return _equal_sized(made, labels)
-    try:
-        pairs = list(check_cv(folds, labels, classifier=True).split(labels, labels))
-        made = [Fold(*(np.arange(n)[np.asarray(part)] for part in pair)) for pair in pairs]
-    except (TypeError, IndexError, ValueError) as error:
-        raise ValueError(
-            "folds must be an integer, a scikit-learn splitter, or pairs (train, test) of row "
-            f"indices below {n}; got {folds!r}: {error}"
-        ) from error
-    small = [i for i, fold in enumerate(made) if len(fold.train) < 2 or len(fold.test) < 1]
-    if not made or small:
-        raise ValueError(
-            "folds must have at least 2 training rows and 1 held-out row each; "
-            + (f"fold {small[0]} has not" if small else f"got {folds!r}")
-        )
-    return made
 
 
 @dataclass(frozen=True)

@@ -16,30 +16,30 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, cast
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.spatial
 from jax.flatten_util import ravel_pytree
 from jax.typing import ArrayLike
 
 from bmsvm._progress import progress
 from bmsvm._validation import check_bounds, check_count, check_positive, check_rows_and_labels
 from bmsvm.convergence import diagnose
+from bmsvm.inference.chunks import CHUNK, advance_chains, start_chains
 from bmsvm.inference.gibbs import BMSVMGibbs, BMSVMState
-from bmsvm.inference.run import CHUNK, advance_chains, start_chains
-from bmsvm.kernels.functions import Kernel, KernelFn, Stationary, as_kernel, median_distance
-from bmsvm.models.conditionals import noise_variance_collapsed, project
-from bmsvm.models.couplings import to_columns
-from bmsvm.models.gram_gradient import gram_gradient
+from bmsvm.kernels.functions import Kernel, KernelFn, as_kernel, median_distance
 from bmsvm.models.hyperparameters import DEFAULT, Hyperparameters
-from bmsvm.models.prepare import prepare
-from bmsvm.models.problem import Problem
-from bmsvm.models.regram import with_gram
 from bmsvm.models.theta import BOUNDS
 from bmsvm.selection.base import Method, Selection, representative_rows
+from bmsvm.selection.evidence_gradient import (
+    SITES,
+    Surface,
+    columns_and_variances,
+    gram_function,
+    surface_of,
+)
 
 __all__ = ["Evidence", "EvidenceSelection"]
 
@@ -60,8 +60,6 @@ TOLERANCE = 0.1
 
 MIXED = 1.1
 """R-hat of log tau and log sigma2 over the averaged half below which chains count as mixed."""
-
-SITES = ("scores", "precision", "noise_variance")
 
 
 @dataclass(frozen=True)
@@ -178,8 +176,8 @@ class Evidence(Method):
             row_weights = None if row_weights is None else np.asarray(row_weights)[chosen]
         low, high = np.log(self.bounds)
         log_theta, unravel = self._start(rows, low, high, isinstance(kernel, Kernel))
-        surface = _surface(
-            _gram_function(kernel, rows.astype(np.float64)),  # type: ignore[arg-type]
+        surface = surface_of(
+            gram_function(kernel, rows.astype(np.float64)),  # type: ignore[arg-type]
             unravel,
             log_theta,
             X=rows,
@@ -221,7 +219,7 @@ class Evidence(Method):
         return np.clip(np.log(flat), low, high), unravel
 
     def _ascend(
-        self, surface: _Surface, at: np.ndarray, low: float, high: float, rng_key: jax.Array
+        self, surface: Surface, at: np.ndarray, low: float, high: float, rng_key: jax.Array
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Path (steps, d) and gradients (steps, d); mean tau and sigma2 (steps, chains, 2)."""
         problem = surface.problem(at)
@@ -244,7 +242,7 @@ class Evidence(Method):
             for step in range(self.num_steps):
                 problem = surface.problem(at)
                 state, drawn = advance(state._replace(problem=problem), self.sweeps)
-                gradient = surface.gradient(at, _draws(drawn, problem), problem)
+                gradient = surface.gradient(at, columns_and_variances(drawn, problem), problem)
                 path[step], gradients[step] = at, gradient
                 for index, name in enumerate(SITES[1:]):
                     variances[step, :, index] = np.exp(np.log(drawn[name]).mean(0))
@@ -253,92 +251,6 @@ class Evidence(Method):
                 at = np.clip(at + reach * change, low, high)
                 bar.update()
         return path, gradients, variances
-
-
-class _Draws(NamedTuple):
-    """Flat over chains: T (s, n, k), tau (s,), sigma2 (s,)."""
-
-    columns: jax.Array
-    precision: jax.Array
-    noise_variance: jax.Array
-
-
-def _draws(drawn: dict[str, jax.Array], problem: Problem) -> _Draws:
-    flat = {name: drawn[name].reshape(-1, *drawn[name].shape[2:]) for name in SITES}
-    columns = jax.vmap(lambda z: to_columns(z, problem.labels, problem.coupling))(flat["scores"])
-    return _Draws(columns, flat["precision"], flat["noise_variance"])
-
-
-def _gram_function(
-    kernel: Kernel | Callable[[Any], KernelFn], rows: np.ndarray
-) -> Callable[[Any], jax.Array]:
-    """Gram matrix (n, n) of rows (n, p) as a differentiable function of the kernel's parameters."""
-    if not isinstance(kernel, Kernel):
-        return lambda theta: kernel(theta)(jnp.asarray(rows), jnp.asarray(rows))
-    stationary = cast(Stationary, kernel)
-    distances = scipy.spatial.distance.cdist(rows, rows)
-
-    def gram(theta):
-        if jnp.ndim(theta) == 0:  # one lengthscale scales all distances, computed once
-            return stationary.of_distance(jnp.asarray(distances) / theta)
-        return stationary.traced(theta)(jnp.asarray(rows), jnp.asarray(rows))
-
-    return gram
-
-
-@jax.jit
-def _noise_precision(draws: _Draws, problem: Problem) -> jax.Array:
-    """Mean of 1/sigma2 given the rest of each draw, shape (s,)."""
-
-    def one(columns, precision):
-        given = noise_variance_collapsed(project(columns, problem), precision, problem)
-        return given.concentration / given.rate
-
-    return jax.vmap(one)(draws.columns, draws.precision)
-
-
-@dataclass(frozen=True)
-class _Surface:
-    """The marginal likelihood as a function of the logs of the kernel's parameters, shape (d,)."""
-
-    whole: Problem
-    gram: Callable[[jax.Array], jax.Array]
-    pull_back: Callable[[jax.Array, jax.Array], jax.Array]
-
-    def problem(self, at: np.ndarray) -> Problem:
-        """Factor the data under the kernel of these parameters."""
-        with jax.enable_x64(True):
-            gram = np.asarray(self.gram(jnp.asarray(at)))
-        return with_gram(self.whole, gram)
-
-    def gradient(self, at: np.ndarray, draws: _Draws, problem: Problem) -> np.ndarray:
-        """Estimate the gradient from posterior draws at these parameters, shape (d,)."""
-        inverse = _noise_precision(draws, problem)
-        cotangent = gram_gradient(
-            np.asarray(draws.columns), np.asarray(draws.precision), np.asarray(inverse), problem
-        )
-        with jax.enable_x64(True):
-            return np.asarray(self.pull_back(jnp.asarray(at), jnp.asarray(cotangent)))
-
-
-def _surface(
-    gram: Callable[[Any], jax.Array],
-    unravel: Callable[[Any], Any],
-    log_theta: np.ndarray,
-    **model: Any,
-) -> _Surface:
-    """Compile the Gram matrix and its pull-back, and check the data at the starting values."""
-
-    def of_logs(logs):
-        return gram(unravel(jnp.exp(logs)))
-
-    with jax.enable_x64(True):
-        first = np.asarray(of_logs(jnp.asarray(log_theta)))
-    return _Surface(
-        prepare(kernel=cast(KernelFn, lambda *_: first), **model),
-        jax.jit(of_logs),
-        jax.jit(lambda logs, cotangent: jax.vjp(of_logs, logs)[1](cotangent)[0]),
-    )
 
 
 def _uphill(gradient: np.ndarray, squares: np.ndarray, step: int) -> tuple[np.ndarray, np.ndarray]:
