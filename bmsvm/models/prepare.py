@@ -79,7 +79,7 @@ def as_lengthscale(lengthscale: Any, kernel: Kernel) -> Any:
     if lengthscale is None:
         raise ValueError(
             f"lengthscale must be given for the kernel {kernel}: a positive number in the units of "
-            "the rows, one per feature, or bmsvm.Sampled(); bmsvm.cross_validate_modes(X, y) "
+            "the rows, one per feature, or bmsvm.Sampled(); bmsvm.ModeCV().select(X, y) "
             "chooses one from the data"
         )
     return lengthscale if isinstance(lengthscale, Sampled) else check_lengthscale(lengthscale)
