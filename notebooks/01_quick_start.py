@@ -31,6 +31,7 @@ from sklearn.model_selection import train_test_split
 import bmsvm
 from bmsvm import BMSVMClassifier, datasets, plots
 from bmsvm.diagnostics import to_arviz
+from bmsvm.report import write_report
 
 # %% [markdown]
 # ## Data
@@ -172,7 +173,7 @@ output.mkdir(exist_ok=True)
 bmsvm.save(model, output / "wine.bmsvm")
 again = bmsvm.load(output / "wine.bmsvm")
 print("the same to the last bit:", np.array_equal(again.predict_proba(X_new), chances))
-_ = model.report(output / "report.html", X_new, y_new)
+write_report(model, output / "report.html", X_new, y_new)
 
 # %% [markdown]
 # ## Where to go on
