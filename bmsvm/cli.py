@@ -20,6 +20,7 @@ from bmsvm._tables import Table, TableError, read_table
 from bmsvm._version import __version__
 from bmsvm.checkpoint import replacing
 from bmsvm.classifier import BMSVMClassifier
+from bmsvm.demo import run_demo
 from bmsvm.inference.samplers import NAMED as SAMPLERS
 from bmsvm.kernels import Fourier, Nystrom
 from bmsvm.kernels.functions import NAMED as KERNELS
@@ -93,8 +94,6 @@ def _show_warning(message, category, filename, lineno, file=None, line=None) -> 
 
 
 def _demo(options: argparse.Namespace) -> int:
-    from bmsvm.demo import run_demo  # Matplotlib
-
     run_demo(options.output)
     return 0
 

@@ -117,7 +117,7 @@ def test_summary_describes_the_model(capsys, model):
 
 def test_the_demo_runs(monkeypatch, capsys, tmp_path):
     ran = []
-    monkeypatch.setattr("bmsvm.demo.run_demo", lambda output: ran.append(output))
+    monkeypatch.setattr("bmsvm.cli.run_demo", lambda output: ran.append(output))
     assert run(capsys, "demo", "--output", tmp_path)[0] == 0
     assert ran == [tmp_path]
 
