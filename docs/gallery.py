@@ -11,7 +11,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 
-from bmsvm import BMSVMClassifier, MSVMClassifier, datasets, plots
+from bmsvm import BMSVMClassifier, GridCV, MSVMClassifier, datasets, plots
 
 TARGET = Path(__file__).parent / "images" / "plots.png"
 
@@ -20,8 +20,8 @@ def draw(target: Path = TARGET) -> None:
     """Fit every second wine, and draw what that model knows and how it predicts the others."""
     X, y = datasets.load_wine(return_X_y=True)
     X, y, X_new, y_new = X[::2], y[::2], X[1::2], y[1::2]
-    options = {"grid": np.geomspace(0.7, 40, 7)}
-    model = BMSVMClassifier(lengthscale="cv", lengthscale_options=options, random_state=0)
+    grid = np.geomspace(0.7, 40, 7)
+    model = BMSVMClassifier(lengthscale=GridCV(grid=grid), random_state=0)
     model.fit(X, y)
     chances = model.predict_proba(X_new)
     machine = MSVMClassifier(lengthscale=model.lengthscale_, gamma="cv").fit(X, y)

@@ -91,7 +91,7 @@ for way, options in ways.items():
 # small a $\theta$, where every row is alone, is bad.
 
 # %%
-ax = plots.lengthscale(models["sample"], models["cv"].run_.sampler.lengthscale_selection)
+ax = plots.lengthscale(models["sample"], models["cv"].selection_)
 best = float(models["marginal-likelihood"].lengthscale_)
 ax.axvline(best, color="black", linestyle="-.", linewidth=1.5)
 ax.annotate(

@@ -14,6 +14,8 @@ from bmsvm import cli
 from bmsvm._tables import read_table
 from bmsvm.inference import run as runner
 
+FIT = ["fit", "data.csv", "--target=colour", "--drop=id", "-o=m"]
+
 
 @pytest.fixture
 def data(tmp_path):
@@ -80,17 +82,16 @@ def test_a_byte_order_mark_and_quotes_are_read(tmp_path):
         (["fit", "data.csv", "--target", "colour", "-o", "m.bmsvm"], "line 2, column 'id': 'n0'"),
         (["fit", "data.csv", "--target", "colour", "--drop", "x", "-o", "m"], "no column 'x'"),
         (
-            ["fit", "data.csv", "--target=colour", "--drop=id", "-o=m", "--rank=5"],
+            [*FIT, "--rank=5"],
             "--rank needs --approximation",
         ),
         (
-            ["fit", "data.csv", "--target=colour", "--drop=id", "-o=m", "--checkpoint=c"],
+            [*FIT, "--checkpoint=c"],
             "--seed must be",
         ),
         (
-            [*("fit", "data.csv", "--target=colour", "--drop=id", "-o=m"), "--kernel=linear"]
-            + ["--lengthscale=2"],
-            "--lengthscale must be",
+            [*FIT, "--kernel=linear", "--lengthscale=evidence"],
+            "--lengthscale",
         ),
     ],
 )

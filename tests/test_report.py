@@ -75,6 +75,17 @@ def test_it_has_the_facts_of_the_model(model, text):
     assert len(pictures(text)) == 9
 
 
+def test_convergence_has_the_statistics_of_the_sampler(model, text):
+    assert "Hamiltonian" not in text  # Gibbs has no steps
+    hmc = fit(sampler="hmc")
+    samples, said = hmc.posterior_.samples, Page(report_html(hmc)).text
+    assert f"{samples['accept_prob'].mean():.2f}" in said
+    assert f": {samples['num_steps'].mean():.0f}, of size {samples['step_size'].mean():.2g}" in said
+    other = renamed(model, model.classes_)
+    other.diagnostics_ = {}
+    assert "ESS" not in Page(report_html(other)).text
+
+
 def test_scores_are_those_of_the_predictions(model, text):
     found = evaluate(model, NEW, TRUTH)
     chances = model.predict_proba(NEW)

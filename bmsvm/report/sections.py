@@ -93,6 +93,8 @@ def _convergence(model: Any) -> Section:
     texts = [
         f"The {len(rows)} largest R-hat of {len(found)} watched quantities. R-hat should be at "
         f"most {LARGEST_R_HAT}, the effective sample size (ESS) at least {SMALLEST_ESS:.0f}."
+        if found
+        else "Too few draws for R-hat and the effective sample size."
     ]
     samples = model.posterior_.samples
     rates = {"scores": "accept_prob"}
@@ -101,6 +103,9 @@ def _convergence(model: Any) -> Section:
     for what, name in rates.items():
         if name in samples:
             texts.append(f"Mean acceptance rate, {what}: {np.mean(samples[name]):.2f}.")
+    if "num_steps" in samples and np.any(samples["num_steps"] > 0):
+        steps, size = (np.mean(samples[name]) for name in ("num_steps", "step_size"))
+        texts.append(f"Mean number of Hamiltonian steps: {steps:.0f}, of size {size:.2g}.")
     traces = [
         figure(functools.partial(_trace, model, name), f"Trace of {name}.", size=(5.2, 2.6))
         for name in ("precision", "noise_variance", "lengthscale")
