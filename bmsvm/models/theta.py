@@ -104,8 +104,8 @@ class Sampled:
         check_count("every", self.every)
         if not isinstance(self.per_feature, bool | np.bool_):
             raise ValueError(f"per_feature must be True or False; got {self.per_feature!r}")
-        if self.given_grid is not None:
-            _check_grid(self.given_grid)
+        if self.grid is not None and not (isinstance(self.grid, str) and self.grid == "off"):
+            _check_grid(self.grid)
             if self.per_feature:
                 raise ValueError(
                     'per_feature needs grid to be None or "off": a grid has one lengthscale for '
