@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, cast
 
 import jax
@@ -60,8 +60,10 @@ class Problem:
     def __getstate__(self) -> dict[str, Any]:
         return {name: for_pickling(value) for name, value in self.__dict__.items()}
 
-    def __setstate__(self, fields: dict[str, Any]) -> None:
-        self.__dict__.update({name: unpickled(value) for name, value in fields.items()})
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        static = {each.name for each in fields(self) if each.metadata.get("static")}
+        for name, value in state.items():  # the number of classes is no array
+            self.__dict__[name] = value if name in static else unpickled(value)
 
     @property
     def samples_kernel(self) -> bool:
