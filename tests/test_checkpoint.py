@@ -14,10 +14,11 @@ import pytest
 import xarray
 from small_models import X as ROWS
 from small_models import fit
-from stored_runs import ALGORITHMS, X, assert_same, interrupted_after, kernel, run
+from stored_runs import ALGORITHMS, X, Y, assert_same, interrupted_after, kernel, run
 
 from bmsvm import CollapsedHMC, Paper, Sampled
 from bmsvm.checkpoint import FORMAT_VERSION, RECORD, Checkpoint, ModelFileError
+from bmsvm.inference.run import start_chains
 
 pytest.importorskip("zarr", reason="stores need zarr, the extra bmsvm[store]")
 
@@ -81,6 +82,17 @@ def test_every_algorithm_resumes_bit_identically(name, tmp_path):
     part = run(tmp_path, **settings, num_samples=9)
     assert_same(part.more(8).samples, expected)
     assert_same(run(tmp_path, **settings, num_samples=17).samples, expected)
+
+
+@pytest.mark.parametrize("name", ["hmc, theta on a grid", "collapsed, theta on a grid"])
+def test_one_program_serves_the_first_piece_and_later_ones(name):
+    """A sweep leaves the types of the state as they were at the start."""
+    sampler = kernel(**ALGORITHMS[name])
+    key, problem = jax.random.key(0), sampler.prepare(X, Y)
+    state = start_chains(sampler, key, problem, num_chains=2, num_warmup=5)
+    after = jax.eval_shape(lambda state: sampler.sample(state, (), {}), state)
+    for before, like in zip(jax.tree.leaves(state), jax.tree.leaves(after), strict=True):
+        assert (before.dtype, before.aval.weak_type) == (like.dtype, like.weak_type)
 
 
 def test_chains_with_given_starting_points_are_stored_too(tmp_path):

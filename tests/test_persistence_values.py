@@ -133,8 +133,7 @@ def test_the_state_of_every_algorithm_survives(name):
     with jax.enable_x64(True):
         sampler = kernel(**{**others, **ALGORITHMS}[name])
         problem = sampler.prepare(X, Y)
-        key = jax.random.key(0)
-        state = start_chains(sampler, key, problem, num_chains=2, num_warmup=5)
+        state = start_chains(sampler, jax.random.key(0), problem, num_chains=2, num_warmup=5)
     found = after_json(state)
     assert jax.tree.structure(found) == jax.tree.structure(state)
     for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(state), strict=True):
