@@ -147,12 +147,13 @@ def encode(value: Any, name: str, arrays: dict[str, np.ndarray]) -> Any:
     if type(value) in (list, tuple):
         parts = [encode(part, f"{name}.{i}", arrays) for i, part in enumerate(value)]
         return parts if type(value) is list else {"tuple": parts}
-    if type(value) in NAMES:
+    structure: Any = type(value)
+    if structure in NAMES:
         fields = {
             field: encode(getattr(value, field), f"{name}.{field}", arrays)
-            for field in _types_of(type(value))
+            for field in _types_of(structure)
         }
-        return {"structure": NAMES[type(value)], "fields": fields}
+        return {"structure": NAMES[structure], "fields": fields}
     raise _cannot_save(name, f"{value!r:.80}, a {type(value).__name__}")
 
 
@@ -261,7 +262,7 @@ def _number(value: Any) -> bool | int | float:
 
 
 @functools.cache
-def _types_of(structure: type) -> dict[str, Any]:
+def _types_of(structure: Any) -> dict[str, Any]:
     """Names and types of the saved arguments of a constructor; settings check types themselves."""
     hints = {**typing.get_type_hints(structure.__init__), **typing.get_type_hints(structure)}
     if structure in SETTINGS:

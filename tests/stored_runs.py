@@ -6,7 +6,7 @@ from unittest import mock
 import jax
 import numpy as np
 
-from bmsvm import BMSVMGibbs, run_chains
+from bmsvm import BMSVMGibbs, CollapsedHMC, Nystrom, Sampled, run_chains
 from bmsvm.checkpoint import Checkpoint
 
 RNG = np.random.default_rng(0)
@@ -14,6 +14,20 @@ Y = np.arange(14) % 3
 X = RNG.normal(size=(14, 2)) + Y[:, None]
 SETTINGS = {"num_warmup": 60, "num_chains": 2, "num_samples": 130}
 SITES = ("precision", "scores")
+
+GRID = Sampled(grid=np.geomspace(0.5, 5, 3))
+ALGORITHMS = {
+    "hmc": {"sampler": "hmc"},
+    "hmc, theta on a grid": {"sampler": "hmc", "lengthscale": GRID},
+    "hmc, theta off a grid": {"sampler": "hmc", "lengthscale": Sampled(grid="off", every=2)},
+    "collapsed": {"sampler": CollapsedHMC(), "approximation": Nystrom(rank=5)},
+    "collapsed, theta on a grid": {
+        "sampler": CollapsedHMC(),
+        "approximation": Nystrom(rank=5),
+        "lengthscale": GRID,
+    },
+}
+"""Settings of the kernel, by the state that their chains have."""
 
 
 def kernel(**changes):

@@ -5,6 +5,7 @@ import random
 import sys
 import tracemalloc
 from typing import NamedTuple
+from unittest import mock
 
 import jax
 import jax.numpy as jnp
@@ -13,26 +14,13 @@ import pytest
 import xarray
 from small_models import X as ROWS
 from small_models import fit
-from stored_runs import X, assert_same, interrupted_after, kernel, run
+from stored_runs import ALGORITHMS, X, Y, assert_same, interrupted_after, kernel, run
 
-from bmsvm import CollapsedHMC, Gibbs, Nystrom, Sampled
+from bmsvm import CollapsedHMC, Paper, Sampled
 from bmsvm.checkpoint import FORMAT_VERSION, RECORD, Checkpoint, ModelFileError
+from bmsvm.inference.run import start_chains
 
 pytest.importorskip("zarr", reason="stores need zarr, the extra bmsvm[store]")
-
-
-GRID = Sampled(grid=np.geomspace(0.5, 5, 3))
-ALGORITHMS = {
-    "hmc": {"sampler": "hmc"},
-    "hmc, theta on a grid": {"sampler": "hmc", "lengthscale": GRID},
-    "hmc, theta off a grid": {"sampler": "hmc", "lengthscale": Sampled(grid="off", every=2)},
-    "collapsed": {"sampler": CollapsedHMC(), "approximation": Nystrom(rank=5)},
-    "collapsed, theta on a grid": {
-        "sampler": CollapsedHMC(),
-        "approximation": Nystrom(rank=5),
-        "lengthscale": GRID,
-    },
-}
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +64,13 @@ def test_single_precision_is_stored_as_it_is(tmp_path):
         assert_same(part.samples, run(num_samples=60).samples)
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.long if name.endswith("on a grid") else ())
+        for name in ALGORITHMS
+    ],
+)
 def test_every_algorithm_resumes_bit_identically(name, tmp_path):
     """Its whole state is in the record: in warm-up, in the draws, and by more."""
     changes = ALGORITHMS[name]
@@ -88,6 +82,17 @@ def test_every_algorithm_resumes_bit_identically(name, tmp_path):
     part = run(tmp_path, **settings, num_samples=9)
     assert_same(part.more(8).samples, expected)
     assert_same(run(tmp_path, **settings, num_samples=17).samples, expected)
+
+
+@pytest.mark.parametrize("name", ["hmc, theta on a grid", "collapsed, theta on a grid"])
+def test_one_program_serves_the_first_piece_and_later_ones(name):
+    """A sweep leaves the types of the state as they were at the start."""
+    sampler = kernel(**ALGORITHMS[name])
+    key, problem = jax.random.key(0), sampler.prepare(X, Y)
+    state = start_chains(sampler, key, problem, num_chains=2, num_warmup=5)
+    after = jax.eval_shape(lambda state: sampler.sample(state, (), {}), state)
+    for before, like in zip(jax.tree.leaves(state), jax.tree.leaves(after), strict=True):
+        assert (before.dtype, before.aval.weak_type) == (like.dtype, like.weak_type)
 
 
 def test_chains_with_given_starting_points_are_stored_too(tmp_path):
@@ -110,7 +115,6 @@ def test_chains_with_given_starting_points_are_stored_too(tmp_path):
         ({"num_warmup": 61}, "num_warmup=60.*61"),
         ({"collect": ["scores"]}, r"collect=\['precision', 'scores'\]"),
         ({"kernel": kernel(sampler="hmc")}, "algorithm="),
-        ({"kernel": kernel(sampler=Gibbs(thinning=3)), "thinning": 1}, "sampler=.*3"),
     ],
 )
 def test_a_store_of_another_run_is_refused(settings, named, tmp_path):
@@ -119,6 +123,35 @@ def test_a_store_of_another_run_is_refused(settings, named, tmp_path):
     with pytest.raises(ValueError, match=named):
         run(tmp_path, **settings)
     assert (tmp_path / RECORD).read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("changes", "other", "named"),
+    [
+        ({"sampler": Paper()}, {"sampler": Paper(step_size=0.5)}, r"sampler=.*1\.0.*0\.5"),
+        ({"sampler": Paper()}, {"sampler": Paper(printed_ratio=True)}, "sampler=.*False.*True"),
+        (
+            {"sampler": CollapsedHMC()},
+            {"sampler": CollapsedHMC(max_steps=2)},
+            "sampler=.*max_steps.*3.*2",
+        ),
+        (
+            {"lengthscale": Sampled(grid="off", every=2)},
+            {"lengthscale": Sampled(grid="off", every=3)},
+            "every=2.*3",
+        ),
+    ],
+    ids=["step_size", "printed_ratio", "max_steps", "every"],
+)
+def test_a_store_of_the_same_sampler_with_other_options_is_refused(changes, other, named, tmp_path):
+    settings = {"thinning": 1, "collect": ["precision"]}
+    with (
+        mock.patch("bmsvm.inference.run.advance_chains", side_effect=KeyboardInterrupt),
+        pytest.raises(KeyboardInterrupt),
+    ):
+        run(tmp_path, kernel=kernel(**changes), **settings)
+    with pytest.raises(ValueError, match=named):
+        run(tmp_path, kernel=kernel(**other), **settings)
 
 
 def test_a_directory_that_is_not_a_store_is_refused(tmp_path):

@@ -106,8 +106,8 @@ CONFIGURATIONS = {
         "standardize": False,
     },
 }
-LONG = {"per-feature", "low-rank", "normalized"}
-"""Their structures are in the files of other configurations too."""
+LONG = {"grid", "off-grid", "per-feature", "low-rank-grid", "normalized"}
+"""They take longest to compile; test_persistence_values.py saves their structures."""
 
 
 @pytest.mark.parametrize(

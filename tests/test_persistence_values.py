@@ -6,6 +6,7 @@ import jax
 import numpy as np
 import pytest
 from safetensors.numpy import load, save
+from stored_runs import ALGORITHMS, GRID, X, Y, kernel
 
 from bmsvm import (
     HMC,
@@ -24,6 +25,7 @@ from bmsvm import (
 )
 from bmsvm._encoding import NUMBERS, SETTINGS, STRUCTURES, decode, encode
 from bmsvm.inference import Blocks, Sampler
+from bmsvm.inference.run import start_chains
 from bmsvm.kernels import Approximation, Kernel
 from bmsvm.machines import Grid
 from bmsvm.persistence import ModelFileError
@@ -119,6 +121,24 @@ def test_only_objects_that_hold_callables_are_left_out():
     assert known - bases - code <= set(SETTINGS)
     assert {type(value) for value in SOME_SETTINGS} == {*SETTINGS, Hyperparameters}
     assert not code & set(STRUCTURES.values())
+
+
+@pytest.mark.parametrize("name", ["per feature", "independent", *ALGORITHMS])
+def test_the_state_of_every_algorithm_survives(name):
+    """To JAX it is the same, so that nothing is compiled anew."""
+    others = {
+        "per feature": {"sampler": "hmc", "lengthscale": Sampled("log-uniform", per_feature=True)},
+        "independent": {"sampler": "hmc", "lengthscale": GRID, "coupling": "independent"},
+    }
+    with jax.enable_x64(True):
+        sampler = kernel(**{**others, **ALGORITHMS}[name])
+        problem = sampler.prepare(X, Y)
+        state = start_chains(sampler, jax.random.key(0), problem, num_chains=2, num_warmup=5)
+    found = after_json(state)
+    assert jax.tree.structure(found) == jax.tree.structure(state)
+    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(state), strict=True):
+        assert jax.typeof(one) == jax.typeof(other)
+        assert bool((one == other).all())
 
 
 def test_nan_keys_and_strings_of_any_shape_survive():

@@ -274,9 +274,9 @@ def _store_of(
 
 
 def _options(sampler: Sampler) -> dict[str, Any]:
-    """Name and options of a sampler; the blocks of a sweep are in the name of its algorithm."""
-    options = {name: value for name, value in vars(sampler).items() if name != "sweep"}
-    return {"name": str(sampler), **{k: np.asarray(v).item() for k, v in options.items()}}
+    """Options of a sampler that neither its algorithm's name nor the run's thinning says."""
+    said = ("sweep", "thinning")
+    return {name: np.asarray(v).item() for name, v in vars(sampler).items() if name not in said}
 
 
 def _last(store: Checkpoint, state: BMSVMState) -> BMSVMState:

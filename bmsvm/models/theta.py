@@ -279,7 +279,8 @@ def stacked_grid(
 ) -> KernelGrid:
     """Stack what was computed on the host for each value of a grid, and give it to JAX."""
     stacked = jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *each)
-    return KernelGrid(jnp.asarray(values), jnp.asarray(log_prior), jnp.asarray(start), *stacked)
+    first = jnp.asarray(np.asarray(start))  # a Python integer would be of another type than moves
+    return KernelGrid(jnp.asarray(values), jnp.asarray(log_prior), first, *stacked)
 
 
 @dataclass(frozen=True)
