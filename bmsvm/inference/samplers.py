@@ -15,7 +15,7 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from bmsvm._validation import check_positive, check_sweeps
@@ -57,7 +57,8 @@ class Sampler:
 
     def algorithm(self, problem: Problem) -> Algorithm:
         """Return the algorithm for a problem, always the same object for the same model."""
-        return _algorithm(self, problem.likelihood, problem.samples_kernel)
+        # Thinning is no part of the algorithm: programs are shared whatever it is.
+        return _algorithm(replace(self, thinning=1), problem.likelihood, problem.samples_kernel)
 
     def blocks(self, likelihood: str) -> tuple[Block, ...]:
         """Return the blocks of one sweep at a fixed theta."""
