@@ -19,10 +19,13 @@ import numpy as np
 import numpyro
 from sklearn.datasets import make_blobs
 
-from bmsvm import BMSVMGibbs, prepare, run_chains
+from bmsvm import PAPER, BMSVMGibbs, prepare, run_chains
 from bmsvm.inference.blocks import hamiltonian
+from bmsvm.inference.run import start_chains
+from bmsvm.inference.samplers import Blocks
 
 CHAINS, CLASSES, FEATURES, STEPS = 4, 4, 8, 8
+MODEL: dict = {"likelihood": "hinge", "hyperparameters": PAPER}
 
 
 def data(n: int) -> tuple[np.ndarray, np.ndarray]:
@@ -42,14 +45,14 @@ def seconds_each(program, argument, repeats: int, inner: int) -> float:
 
 def sweep_seconds(problem, inner: int) -> float:
     # A path that is never long enough takes the most steps it may: the same for every n.
-    block = hamiltonian(path_length=1e6, max_steps=STEPS, draw_weights=False)
-    sampler = BMSVMGibbs(blocks=(block,))
-    keys = jax.random.split(jax.random.key(0), CHAINS)
-    state = sampler.init(keys, 0, None, (problem,), {})
+    block = hamiltonian(path_length=1e6, max_steps=STEPS)
+    kernel = BMSVMGibbs(sampler=Blocks(sweep=(block,)))
+    key = jax.random.key(0)
+    state = start_chains(kernel, key, problem, num_chains=CHAINS, num_warmup=0)
 
     @jax.jit
     def program(state):
-        return jax.lax.fori_loop(0, inner, lambda _, s: sampler.sample(s, (), {}), state)
+        return jax.lax.fori_loop(0, inner, lambda _, s: kernel.sample(s, (), {}), state)
 
     return seconds_each(program, state, 5, inner)
 
@@ -84,10 +87,10 @@ def first_draw() -> dict[str, float]:
     result = {}
     for fit in ("first", "second"):
         X, y = data(300)
-        problem = prepare(X, y, lengthscale=3.0 if fit == "first" else 4.0)
+        problem = prepare(X, y, lengthscale=3.0 if fit == "first" else 4.0, **MODEL)
         began = time.perf_counter()
         key = jax.random.key(0)
-        run_chains(BMSVMGibbs(), key, problem, num_warmup=1, num_samples=1, progress_bar=False)
+        run_chains(BMSVMGibbs(), key, problem, num_warmup=1, num_samples=1)
         result[fit] = time.perf_counter() - began
     return result
 
@@ -109,7 +112,7 @@ def main() -> None:
     records = []
     for n in sizes:
         X, y = data(n)
-        problem = prepare(X, y, lengthscale=float(np.sqrt(FEATURES)) * 4.0)
+        problem = prepare(X, y, lengthscale=float(np.sqrt(FEATURES)) * 4.0, **MODEL)
         inner = max(2, 200_000_000 // (n * n * 50))
         record = {
             "rows": n,

@@ -1,4 +1,4 @@
-"""How fast the samplers mix: ``python benchmarks/mixing.py [--data wine,...] [--quick]``.
+"""How fast the samplers mix: ``python benchmarks/mixing.py [--data wine,...]``.
 
 For each data set and likelihood, in one run and one precision (float64), four vectorised chains of
 (i) the paper's sweep, (ii) the default sampler, (iii) NumPyro's NUTS on the same whitened density
@@ -24,10 +24,10 @@ import numpyro
 from numpyro.infer import NUTS
 from shared import seconds_of, training_and_held_out
 
-from bmsvm import BMSVMGibbs, kernels, prepare
-from bmsvm.inference.predict import features_at, functions_at
+from bmsvm import PAPER, BMSVMGibbs, Posterior, prepare
 from bmsvm.models import hierarchical_model
-from bmsvm.models.couplings import class_vector
+from bmsvm.models.conditionals import intercept_collapsed, project, weights_full
+from bmsvm.models.couplings import class_vector, to_columns
 
 LENGTHSCALES = {"wine": 3.5, "glass": 10.0, "vehicle": 6.0, "waveform": 3.5, "eleven": 3.5}
 HELD_OUT = 100
@@ -65,17 +65,42 @@ def run_sampler(kernel, problem, num_warmup: int, num_samples: int, thinning: in
     return draws, seconds, warm_up_seconds, compile_warm_up + compile_sample, float(steps.mean())
 
 
-def diagnose(draws, problem, features):
+@jax.jit
+def with_weights(key, draws, problem):
+    """Draw intercept and weights given the scores of each draw, whichever sampler made them."""
+
+    def one(inputs):
+        key, scores, noise_variance, precision = inputs
+        key_intercept, key_weights = jax.random.split(key)
+        seen = project(to_columns(scores, problem.labels, problem.coupling), problem)
+        intercept = intercept_collapsed(seen, precision, noise_variance, problem)
+        intercept = intercept.sample(key_intercept)
+        weights = weights_full(seen, intercept, precision, noise_variance, problem)
+        return class_vector(intercept, problem.coupling), weights.sample(key_weights)
+
+    keys = jax.random.split(key, draws["precision"].size)
+    sites = (draws["scores"], draws["noise_variance"], draws["precision"])
+    intercept, weights = jax.lax.map(one, (keys, *sites))
+    return {**draws, "intercept": intercept, "weights": weights}
+
+
+def diagnose(draws, problem, X, held_out, theta):
     """Smallest bulk ESS and largest R-hat over log sigma2, log tau and the functions."""
     # From (draw, chain, ...) to chains one after another.
     draws = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1).reshape(-1, *x.shape[2:]), draws)
-    functions = functions_at(jax.random.key(9), draws, features, problem)
-    functions = np.asarray(class_vector(functions, problem.coupling))
-    chains = lambda x: np.asarray(x).reshape(4, -1, *np.shape(x)[1:])  # noqa: E731
+    draws = with_weights(jax.random.key(9), draws, problem)
+
+    def by_chain(x):
+        return np.asarray(x).reshape(4, -1, *np.shape(x)[1:])
+
+    samples = {name: by_chain(value) for name, value in draws.items()}
+    posterior = Posterior(samples, problem, X, lengthscale=theta)
+    parts = posterior.evaluate(held_out, probabilities=False)
+    functions = np.concatenate([part.functions for part in parts])  # (m, c, s)
     values = {
-        "log_noise_variance": chains(np.log(draws["noise_variance"])),
-        "log_precision": chains(np.log(draws["precision"])),
-        "functions": chains(functions),
+        "log_noise_variance": np.log(samples["noise_variance"]),
+        "log_precision": np.log(samples["precision"]),
+        "functions": by_chain(np.moveaxis(functions, -1, 0)),
     }
     data = az.convert_to_dataset(values)
     ess = {name: float(az.ess(data)[name].min()) for name in values}
@@ -86,11 +111,10 @@ def diagnose(draws, problem, features):
 def measure(name: str, likelihood: str, sweeps: int) -> list[dict]:
     X, y, held_out, _ = training_and_held_out(name, HELD_OUT)
     theta = LENGTHSCALES[name]
-    problem = prepare(X, y, lengthscale=theta, likelihood=likelihood)
-    features = features_at(kernels.gaussian(theta), held_out, X, problem.factor)
+    problem = prepare(X, y, lengthscale=theta, likelihood=likelihood, hyperparameters=PAPER)
     samplers = {
-        "paper": (BMSVMGibbs(likelihood=likelihood, preset="paper"), 10),
-        "default": (BMSVMGibbs(likelihood=likelihood), 1),
+        "paper": (BMSVMGibbs(sampler="paper"), 10),
+        "default": (BMSVMGibbs(sampler="hmc"), 1),
         "nuts": (NUTS(hierarchical_model), 1),
     }
     records = []
@@ -98,7 +122,7 @@ def measure(name: str, likelihood: str, sweeps: int) -> list[dict]:
         draws, seconds, warm_up, compiling, steps = run_sampler(
             kernel, problem, factor * sweeps, factor * sweeps, thinning=factor
         )
-        ess, rhat = diagnose(draws, problem, features)
+        ess, rhat = diagnose(draws, problem, X, held_out, theta)
         records.append(
             {
                 "data": name,

@@ -18,8 +18,9 @@ import jax
 import numpy as np
 import numpyro
 
-from bmsvm import BMSVMGibbs, datasets, run_chains
+from bmsvm import BMSVMGibbs, Sampled, datasets, run_chains
 from bmsvm.inference.blocks import collapsed_parameters, exact_scores, lengthscale
+from bmsvm.inference.samplers import Blocks
 
 MOVES = ("collapsed", "coefficients", "paper")
 GRID = np.geomspace(0.1, 200.0, 64)
@@ -35,18 +36,15 @@ def some_rows(name: str, count: int):
 def measure(name: str, rows: int, move: str, sweeps: int) -> dict:
     X, y = some_rows(name, rows)
     blocks = (exact_scores(), collapsed_parameters(), lengthscale(moves=(move,)))
-    sampler = BMSVMGibbs(
-        lengthscale="sample", lengthscale_grid=GRID, coupling="independent", blocks=blocks
-    )
+    kernel = BMSVMGibbs.paper(lengthscale=Sampled(grid=GRID), sampler=Blocks(sweep=blocks))
     run = run_chains(
-        sampler,
+        kernel,
         jax.random.key(0),
         X,
         y,
         num_warmup=sweeps // 4,
         num_samples=sweeps,
         collect=("lengthscale", "lengthscale_accept_prob"),
-        progress_bar=False,
     )
     log_theta = np.log(run.samples["lengthscale"])
     data = az.convert_to_dataset({"log_theta": log_theta})

@@ -21,6 +21,7 @@ devices of the processor, over which ``cost`` and ``mixing`` spread the rows.
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import multiprocessing
 import os
@@ -32,9 +33,40 @@ import sys
 import tempfile
 import threading
 import time
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
+import arviz as az
+import jax
 import numpy as np
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.metrics import log_loss
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVC
+
+from bmsvm import (
+    BMSVMClassifier,
+    BMSVMGibbs,
+    CollapsedHMC,
+    Fourier,
+    Nystrom,
+    Posterior,
+    prepare,
+    run_chains,
+)
+from bmsvm.inference.collapsed import collapsed_hmc
+from bmsvm.inference.laplace import laplace_setup
+from bmsvm.inference.reference import Reference, Setup
+from bmsvm.inference.sharding import beside, make_mesh, place_problem, row_parts, some_rows_here
+from bmsvm.kernels import Gaussian
+from bmsvm.kernels.low_rank import landmarks_of
+from bmsvm.models.couplings import contrast
+from bmsvm.models.likelihoods import class_probabilities
+from bmsvm.models.quadrature import noise_nodes, normal_points
+from bmsvm.prediction.calibration import NONE
 
 CLASSES, RANK, FEATURES, LENGTHSCALE = 5, 512, 4, 1.5
 RESULTS = Path(__file__).parent / "results" / "scale.json"
@@ -87,64 +119,64 @@ class Peak:
 
 def prepared(n: int, spare: int = 0):
     """Rows and labels, and the problem of the first n; ``spare`` rows are left for testing."""
-    from bmsvm import UNIT_NOISE, LowRank, prepare
-
     X, y = synthetic(n + spare)
-    problem = prepare(
-        X[:n], y[:n], lengthscale=LENGTHSCALE, likelihood="normalized",
-        hyperparameters=UNIT_NOISE, features=LowRank(rank=RANK, dtype="float32"),
-    )  # fmt: skip
+    how = Nystrom(rank=RANK, dtype="float32")
+    problem = prepare(X[:n], y[:n], lengthscale=LENGTHSCALE, approximation=how)
     return X, y, problem
 
 
 def whole_mesh():
     """All devices, rows spread over them; None where there is one."""
-    import jax
-
-    from bmsvm.inference.sharding import make_mesh
-
     return make_mesh() if jax.device_count() > 1 else None
 
 
-def with_rough_reference(problem):
-    """Give a problem the reference of 10,000 rows: any takes a sweep of the same time."""
-    from dataclasses import replace
+@dataclass(frozen=True)
+class Given(CollapsedHMC):
+    """Collapsed HMC with an algorithm of its own."""
 
-    from bmsvm.inference.laplace import with_reference
-    from bmsvm.models.problem import some_rows
+    thinning: int = 1
+    chosen: Any = None
 
-    return replace(problem, reference=with_reference(some_rows(problem, 10_000)).reference)
+    def algorithm(self, problem):
+        return self.chosen
+
+
+def spread(reference: Reference, problem) -> Setup:
+    """The set-up of a reference, on the devices of a problem."""
+    return Setup(beside(reference, problem), row_parts=row_parts(problem))
+
+
+def rough_setup(problem) -> Setup:
+    """The reference of 10,000 rows: a sweep takes the same time with any."""
+    return spread(laplace_setup(some_rows_here(problem, 10_000)).reference, problem)
+
+
+@functools.cache
+def two_steps() -> Given:
+    return Given(chosen=collapsed_hmc(path_length=1e6, max_steps=2)._replace(setup=rough_setup))
 
 
 def seconds_a_sweep(problem, mesh) -> float:
     """Least of three times, of four chains that take two steps each."""
-    import jax
-
-    from bmsvm import BMSVMGibbs, run_chains
-    from bmsvm.inference.blocks import collapsed
-
-    sampler = BMSVMGibbs(likelihood="normalized", blocks=(collapsed(path_length=1e6, max_steps=2),))
     run = run_chains(
-        sampler, jax.random.key(0), problem, num_warmup=2, num_samples=1, mesh=mesh,
-        collect=("noise_variance", "precision"), progress_bar=False,
+        BMSVMGibbs(sampler=two_steps()), jax.random.key(0), problem, num_warmup=2, num_samples=1,
+        mesh=mesh, collect=("noise_variance", "precision"),
     )  # fmt: skip
     sweeps = max(3, min(50, 1_000_000 // problem.n_rows))
     times = []
     for _ in range(3):
         began = time.perf_counter()
-        run = run.more(sweeps, progress_bar=False)
+        run = run.more(sweeps)
         times.append((time.perf_counter() - began) / sweeps)
     return min(times)
 
 
 def cost_of(n: int) -> dict:
     """Time and memory of sweeps, in this process."""
-    import jax
-
     jax.config.update("jax_enable_x64", True)
     jax.block_until_ready(jax.numpy.zeros(3) @ jax.numpy.zeros(3))
     peak = Peak()
-    problem = with_rough_reference(prepared(n)[2])
+    problem = prepared(n)[2]
     seconds = seconds_a_sweep(problem, whole_mesh())
     return {
         "rows": n,
@@ -172,30 +204,23 @@ TEST_ROWS = 10_000
 
 
 def mixing(n: int, num_warmup: int = 200, num_samples: int = 800) -> dict:
-    import jax
-    from numpyro.diagnostics import effective_sample_size, split_gelman_rubin
-    from sklearn.metrics import log_loss
-
-    from bmsvm import BMSVMGibbs, run_chains
-    from bmsvm.inference.laplace import with_reference
-    from bmsvm.inference.posterior import posterior_of
-
     jax.config.update("jax_enable_x64", True)
     began = time.perf_counter()
     X, y, problem = prepared(n, TEST_ROWS)
-    features = time.perf_counter() - began
+    factoring = time.perf_counter() - began
     began = time.perf_counter()
-    problem = with_reference(problem)
-    reference = time.perf_counter() - began
-    print(f"features {features:.1f} s, reference {reference:.1f} s", flush=True)
-    sampler = BMSVMGibbs(likelihood="normalized", preset="large")
+    reference = laplace_setup(problem).reference
+    approximating = time.perf_counter() - began
+    print(f"basis {factoring:.1f} s, reference {approximating:.1f} s", flush=True)
+    setup = functools.partial(spread, reference)
+    kernel = BMSVMGibbs(sampler=Given(chosen=collapsed_hmc()._replace(setup=setup)))
     sites = ("noise_variance", "precision", "weights", "intercept", "accept_prob", "num_steps")
     design = np.asarray(problem.factor.basis[:100], np.float64)
     design = design * np.sqrt(np.asarray(problem.factor.eigenvalues))
     part = num_samples // 4
     run = run_chains(
-        sampler, jax.random.key(0), problem, num_warmup=num_warmup, num_samples=part,
-        collect=sites, mesh=whole_mesh(), progress_bar=False,
+        kernel, jax.random.key(0), problem, num_warmup=num_warmup, num_samples=part,
+        collect=sites, mesh=whole_mesh(),
     )  # fmt: skip
     while True:
         draws = run.samples
@@ -208,27 +233,27 @@ def mixing(n: int, num_warmup: int = 200, num_samples: int = 800) -> dict:
             "rows": n,
             "rank": problem.factor.basis.shape[1],
             "devices": jax.device_count(),
-            "error of the features": float(problem.features.error),
-            "seconds for features": features,
-            "seconds for the reference": reference,
+            "error of the basis": float(problem.basis_map.error),
+            "seconds for the basis": factoring,
+            "seconds for the reference": approximating,
             "sweeps": num_warmup + run.num_samples,
             "seconds for sweeps": run.seconds,
             "acceptance": float(draws["accept_prob"].mean()),
             "steps": float(draws["num_steps"].mean()),
             "sigma2": float(draws["noise_variance"].mean()),
         }
-        for name, value in watched.items():
-            found[f"R-hat of {name}"] = float(np.max(split_gelman_rubin(value)))
-            found[f"effective draws of {name}"] = float(np.min(effective_sample_size(value)))
+        data = az.convert_to_dataset(watched)
+        for name in watched:
+            found[f"R-hat of {name}"] = float(az.rhat(data)[name].max())
+            found[f"effective draws of {name}"] = float(az.ess(data)[name].min())
         print("  ".join(f"{name} {value:.4g}" for name, value in found.items()), flush=True)
         if run.num_samples >= num_samples:
             break
-        run = run.more(part, progress_bar=False)
-    thin = {name: value[:, :: num_samples // 50] for name, value in draws.items()}
-    posterior = posterior_of(thin, problem, X[:n], lengthscale=LENGTHSCALE)
-    chances = np.empty((TEST_ROWS, CLASSES))
-    for part in posterior.evaluate(X[n:], functions=False):
-        chances[part.rows] = part.probabilities.mean(axis=-1)
+        run = run.more(part)
+    step = max(1, num_samples // 50)
+    thin = {name: value[:, ::step] for name, value in draws.items()}
+    posterior = Posterior(thin, problem, X[:n], lengthscale=LENGTHSCALE)
+    chances = posterior.probabilities(X[n:])
     found["log-loss"] = float(log_loss(y[n:], chances))
     heights = 4.0 * functions(X[n:], CLASSES, seed=1000)
     true = np.exp(heights - np.logaddexp.reduce(heights, axis=1, keepdims=True))
@@ -241,19 +266,14 @@ def rival(n: int, seconds: float | None = None, batch: int = 1024, rate: float =
     """A sparse variational GP with a softmax likelihood, one function a class, Adam."""
     import gpytorch
     import torch
-    from sklearn.metrics import log_loss
-
-    from bmsvm import LowRank
-    from bmsvm.features import landmarks_of
-    from bmsvm.kernels import gaussian
 
     known = json.loads(RESULTS.read_text()).get("mixing", {}) if RESULTS.exists() else {}
     if seconds is None:
-        parts = ("features", "the reference", "sweeps")
+        parts = ("the basis", "the reference", "sweeps")
         seconds = sum(known[f"seconds for {part}"] for part in parts)
     torch.manual_seed(0)
     X, y = synthetic(n + TEST_ROWS)
-    points = landmarks_of(gaussian(LENGTHSCALE), X[:n], LowRank(rank=RANK), constant=True)
+    points = landmarks_of(Gaussian(), LENGTHSCALE, X[:n], Nystrom(rank=RANK))
     rows, labels = torch.tensor(X, dtype=torch.float32), torch.tensor(y)
 
     class Functions(gpytorch.models.ApproximateGP):
@@ -314,17 +334,13 @@ def rival(n: int, seconds: float | None = None, batch: int = 1024, rate: float =
 
 def processes(n: int = 1_000_000) -> dict:
     """Rows a second of one process with all rows and of two with half of them, a core each."""
-    import jax
-
     jax.config.update("jax_enable_x64", True)
-    problem = with_rough_reference(prepared(n)[2])
+    problem = prepared(n)[2]
     found: dict = {"rows": n}
     with tempfile.TemporaryDirectory() as folder:
         np.save(f"{folder}/basis.npy", np.asarray(problem.factor.basis))
         small = jax.tree.map(np.asarray, problem)
-        small = small.__class__(
-            **{**small.__dict__, "factor": small.factor._replace(basis=np.zeros(0))}
-        )
+        small = replace(small, factor=small.factor._replace(basis=np.zeros(0)))
         Path(f"{folder}/problem.pickle").write_bytes(pickle.dumps(small))
         del problem, small
         for count in (1, 2):
@@ -351,13 +367,7 @@ def processes(n: int = 1_000_000) -> dict:
 
 def work(folder: str, number: int, count: int, port: int) -> None:
     """One of the processes of :func:`processes`, on a core of its own; prints seconds a sweep."""
-    from dataclasses import replace
-
-    os.sched_setaffinity(0, {sorted(os.sched_getaffinity(0))[number]})
-    import jax
-
-    from bmsvm.inference.sharding import make_mesh, place
-
+    os.sched_setaffinity(0, {sorted(os.sched_getaffinity(0))[number]})  # before devices are made
     jax.config.update("jax_enable_x64", True)
     if count > 1:
         jax.config.update("jax_cpu_collectives_implementation", "gloo")
@@ -373,30 +383,27 @@ def work(folder: str, number: int, count: int, port: int) -> None:
         factor=problem.factor._replace(basis=basis[mine]),
     )
     mesh = make_mesh()
-    print(seconds_a_sweep(place(problem, mesh, local=True), mesh))
+    print(seconds_a_sweep(place_problem(problem, mesh, local=True), mesh))
     if count > 1:
         jax.distributed.shutdown()
 
 
 def exact(n: int = 2000, rank: int = 500) -> dict:
-    from bmsvm import BMSVMClassifier, LowRank
-    from bmsvm.inference.calibration import NONE
-
     X, y = synthetic(n + 1000)
     settings = {"lengthscale": LENGTHSCALE, "num_warmup": 200, "num_samples": 250}
     chances, seconds = {}, {}
-    for name, features, seed in (
+    for name, how, seed in (
         ("exact", "exact", 0),
         ("exact, another seed", "exact", 1),
-        ("nystrom", LowRank(rank=rank), 0),
-        ("fourier", LowRank("fourier", rank=rank), 0),
+        ("nystrom", Nystrom(rank=rank), 0),
+        ("fourier", Fourier(rank=rank), 0),
     ):
         began = time.perf_counter()
-        fit = BMSVMClassifier(features=features, random_state=seed, **settings).fit(X[:n], y[:n])
+        fit = BMSVMClassifier(approximation=how, random_state=seed, **settings).fit(X[:n], y[:n])
         seconds[name] = time.perf_counter() - began
         chances[name] = fit.predict_proba(X[n:])
-        fit.calibration_ = NONE
-        chances[f"{name}, not calibrated"] = fit.predict_proba(X[n:])
+        plain = replace(fit.posterior_, calibration=NONE)
+        chances[f"{name}, not calibrated"] = plain.probabilities(fit.standardized_rows(X[n:]))
     found = {"seconds": seconds}
     for name in chances:
         plain = "exact, not calibrated" if "not cal" in name else "exact"
@@ -406,15 +413,6 @@ def exact(n: int = 2000, rank: int = 500) -> dict:
 
 
 def svc(n: int = 10_000, n_classes: int = 6) -> dict:
-    from sklearn.calibration import CalibratedClassifierCV
-    from sklearn.metrics import log_loss
-    from sklearn.model_selection import GridSearchCV
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
-    from sklearn.svm import SVC
-
-    from bmsvm import BMSVMClassifier
-
     X, y = synthetic(n + 5000, n_classes, p=6, seed=7, height=6.0)
     train, test = slice(0, n), slice(n, None)
     found = {}
@@ -438,9 +436,11 @@ def svc(n: int = 10_000, n_classes: int = 6) -> dict:
     found["tuned SVC"] = {"error": 1 - plain.score(X[test], y[test])}
     for rank in (None, 512):
         began = time.perf_counter()
-        fit = BMSVMClassifier(rank=rank, random_state=0).fit(X[train], y[train])
-        shape, error = fit.problem_.factor.basis.shape, float(fit.problem_.features.error)
-        print(fit.features_, shape, f"error {error:.3f}", fit.lengthscale_, fit.calibration_)
+        how = "nystrom" if rank is None else Nystrom(rank=rank)
+        fit = BMSVMClassifier(approximation=how, random_state=0).fit(X[train], y[train])
+        problem = fit.posterior_.problem
+        shape, error = problem.factor.basis.shape, float(problem.basis_map.error)
+        print(shape, f"error {error:.3f}", fit.lengthscale_, fit.posterior_.calibration)
         name = "bmsvm" if rank is None else f"bmsvm, rank {rank}"
         note(name, fit.predict_proba(X[test]), time.perf_counter() - began)
     return found
@@ -448,10 +448,6 @@ def svc(n: int = 10_000, n_classes: int = 6) -> dict:
 
 def noise(points=(8, 16, 32, 64, 128)) -> dict:
     """Mean absolute change of class probabilities, over functions and noises of a typical size."""
-    from bmsvm.inference.quasirandom import noise_nodes, normal_points
-    from bmsvm.models.couplings import contrast
-    from bmsvm.models.likelihoods import class_probabilities
-
     random = np.random.default_rng(0)
     found = {}
     for c in (3, 5, 10):
@@ -487,7 +483,7 @@ def main() -> None:
     if options.worker:
         work(options.worker, int(options.number), int(options.count), int(options.port))
         return
-    if options.devices > 1:  # before JAX starts
+    if options.devices > 1:  # before JAX makes its devices
         flag = f"--xla_force_host_platform_device_count={options.devices}"
         os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flag}"
     parts = {

@@ -11,6 +11,7 @@ and error on the held-out rows (all that are not training rows; 2000 for wavefor
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import platform
 import warnings
@@ -18,46 +19,32 @@ from pathlib import Path
 
 import arviz as az
 import jax
-import jax.numpy as jnp
 import numpy as np
 import numpyro
 from shared import seconds_of, training_and_held_out
 
-from bmsvm import BMSVMGibbs, cross_validate, kernels, maximize_evidence, run_chains
-from bmsvm.inference.predict import class_probabilities, features_at, features_on_grid
+from bmsvm import PAPER, BMSVMGibbs, Evidence, GridCV, Posterior, run_chains
 
 DATA = ("wine", "glass", "vehicle", "waveform")
 HELD_OUT = 2000
 PREDICTIVE_DRAWS = 1000
 
 
-def run(sampler: BMSVMGibbs, problem, sweeps: int):
+def run(kernel: BMSVMGibbs, problem, sweeps: int):
     """Compile, then four chains: compile seconds, run seconds and the run."""
-    settings = {"num_chains": 4, "progress_bar": False}
     key = jax.random.key(0)
-    compiling, _ = seconds_of(
-        lambda: run_chains(sampler, key, problem, num_warmup=1, num_samples=1, **settings)
-    )
+    compiling, _ = seconds_of(lambda: run_chains(kernel, key, problem, num_warmup=1, num_samples=1))
     seconds, made = seconds_of(
-        lambda: run_chains(sampler, key, problem, num_warmup=sweeps, num_samples=sweeps, **settings)
+        lambda: run_chains(kernel, key, problem, num_warmup=sweeps, num_samples=sweeps)
     )
     return compiling, seconds, made
 
 
-@jax.jit
-def mean_probabilities(key, draws, features, problem):
-    return class_probabilities(key, draws, features, problem).mean(0)
-
-
-def held_out_scores(made, features, problem, truth: np.ndarray) -> dict:
-    total = made.num_samples * 4
-    keep = slice(None, None, max(1, total // PREDICTIVE_DRAWS))
-    draws = {
-        name: jnp.asarray(made.samples[name].reshape(-1, *made.samples[name].shape[2:])[keep])
-        for name in ("scores", "noise_variance", "precision", "lengthscale")
-        if name in made.samples
-    }
-    probabilities = np.asarray(mean_probabilities(jax.random.key(1), draws, features, problem))
+def held_out_scores(made, X: np.ndarray, theta, new: np.ndarray, truth: np.ndarray) -> dict:
+    """Log-loss and error at new rows; ``theta`` is None if it was sampled."""
+    keep = max(1, 4 * made.num_samples // PREDICTIVE_DRAWS)
+    samples = {name: draws[:, ::keep] for name, draws in made.samples.items()}
+    probabilities = Posterior(samples, made.problem, X, lengthscale=theta).probabilities(new)
     losses = -np.log(probabilities[np.arange(len(truth)), truth])
     return {
         "log_loss": float(losses.mean()),
@@ -69,11 +56,13 @@ def held_out_scores(made, features, problem, truth: np.ndarray) -> dict:
 def sampled_against_fixed(name: str, likelihood: str, sweeps: int):
     """R-hat and ESS of log theta and the time ratio; also the sampled run itself."""
     X, y, _, _ = training_and_held_out(name, HELD_OUT)
-    sampled = BMSVMGibbs(lengthscale="sample", likelihood=likelihood)
+    sampled = BMSVMGibbs(lengthscale="sample", likelihood=likelihood, hyperparameters=PAPER)
     setting_up, problem = seconds_of(lambda: sampled.prepare(X, y))
     compiling, seconds, made = run(sampled, problem, sweeps)
     theta = np.log(made.samples["lengthscale"])
-    fixed = BMSVMGibbs(lengthscale=float(np.exp(np.median(theta))), likelihood=likelihood)
+    fixed = BMSVMGibbs(
+        lengthscale=float(np.exp(np.median(theta))), likelihood=likelihood, hyperparameters=PAPER
+    )
     _, fixed_seconds, _ = run(fixed, fixed.prepare(X, y), sweeps)
     data = az.convert_to_dataset({"log_theta": theta})
     record = {
@@ -95,40 +84,34 @@ def sampled_against_fixed(name: str, likelihood: str, sweeps: int):
         f"{record['median_theta']:7.2f}  {record['theta_90'][0]:.2f} - {record['theta_90'][1]:.2f}",
         flush=True,
     )
-    return record, made, problem
+    return record, made
 
 
 def three_ways(name: str, sweeps: int, n_jobs: int) -> tuple[dict, list[dict]]:
     likelihood = "normalized"
     X, y, new, truth = training_and_held_out(name, HELD_OUT)
-    record, made, problem = sampled_against_fixed(name, likelihood, sweeps)
-    features = features_on_grid("gaussian", new, X, problem.grid)
+    record, made = sampled_against_fixed(name, likelihood, sweeps)
     records = [
         {
             "data": name,
             "way": "sample",
             "seconds": record["setup_seconds"] + record["compile_seconds"],
             "theta": record["median_theta"],
-            **held_out_scores(made, features, problem, truth),
+            **held_out_scores(made, X, None, new, truth),
         }
     ]
     ways = {
-        "marginal-likelihood": lambda: maximize_evidence(
-            X, y, likelihood=likelihood, rng_key=jax.random.key(2), progress_bar=False
-        ),
-        "cv": lambda: cross_validate(
-            X, y, likelihood=likelihood, rng_key=jax.random.key(2), n_jobs=n_jobs, loo=True,
-            progress_bar=False,
-        ),
-    }  # fmt: skip
-    for way, choose in ways.items():
+        "evidence": Evidence(max_rows=None, num_warmup=100, num_steps=160, step_size=0.15),
+        "cv": GridCV(loo=True, n_jobs=n_jobs),
+    }
+    model: dict = {"likelihood": likelihood, "hyperparameters": PAPER}
+    for way, method in ways.items():
         jax.clear_caches()
-        choosing, found = seconds_of(choose)
-        theta = found.lengthscale
-        sampler = BMSVMGibbs(lengthscale=theta, likelihood=likelihood)
-        fixed = sampler.prepare(X, y)
-        _, _, made = run(sampler, fixed, sweeps)
-        at = features_at(kernels.gaussian(theta), new, X, fixed.factor)
+        select = functools.partial(method.select, X, y, rng_key=jax.random.key(2), **model)
+        choosing, found = seconds_of(select)
+        theta = float(found.lengthscale)
+        kernel = BMSVMGibbs(lengthscale=theta, **model)
+        _, _, made = run(kernel, kernel.prepare(X, y), sweeps)
         extra: dict = {}
         if way == "cv":
             extra = {
@@ -146,7 +129,7 @@ def three_ways(name: str, sweeps: int, n_jobs: int) -> tuple[dict, list[dict]]:
                 "gradient": found.gradient.tolist(),
                 "gradient_error": found.gradient_error.tolist(),
             }
-        scores = held_out_scores(made, at, fixed, truth)
+        scores = held_out_scores(made, X, theta, new, truth)
         records.append(
             {"data": name, "way": way, "seconds": choosing, "theta": theta} | scores | extra
         )
@@ -237,7 +220,7 @@ def draw(path: Path, mixing: list[dict], ways: list[dict]) -> None:
         1, len(names), figsize=(3.4 * len(names), 3.2), squeeze=False, layout="constrained"
     )
     for axis, name in zip(axes[0], names, strict=True):
-        cv, evidence = of_way[name, "cv"], of_way[name, "marginal-likelihood"]
+        cv, evidence = of_way[name, "cv"], of_way[name, "evidence"]
         sampled = next(r for r in mixing if (r["data"], r["likelihood"]) == (name, "normalized"))
         axis.errorbar(
             cv["grid"], cv["mean_log_loss"], cv["standard_error"], fmt="o-", markersize=3,

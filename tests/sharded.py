@@ -1,51 +1,64 @@
 """What tests of several devices run in processes of their own; not a test."""
 
+import json
 import re
 import sys
+from dataclasses import replace
 
 import jax
 import numpy as np
 
 from bmsvm import BMSVMGibbs, prepare, run_chains
-from bmsvm.inference import run as runner
 from bmsvm.inference.blocks import hamiltonian, scale
-from bmsvm.inference.sharding import make_mesh, place
+from bmsvm.inference.run import start_chains
+from bmsvm.inference.samplers import Blocks
+from bmsvm.inference.sharding import make_mesh, place_chains, place_problem
 
-N, RANK, CLASSES, CHAINS = 384, 32, 3, 2
-SITES = ("precision", "noise_variance", "intercept", "weights", "scores", "accept_prob")
+N, RANK, CLASSES, CHAINS, SPARE = 384, 32, 3, 2, 4
+SITES = ("precision", "noise_variance", "intercept", "weights", "accept_prob")
 
 
-def low_rank_problem(spare_rows=0, **settings):
-    """Prepare rows whose Gram matrix has a rank far below their number."""
+def low_rank_problem(likelihood="normalized"):
+    """Prepare rows whose Gram matrix has a rank far below their number; some are spare."""
     rng = np.random.default_rng(0)
-    X = rng.normal(size=(N - spare_rows, 5))
-    y = rng.integers(0, CLASSES, N - spare_rows)
+    X = rng.normal(size=(N - SPARE, 5))
+    y = rng.integers(0, CLASSES, N - SPARE)
     X[:, 0] += y
-    problem = prepare(X, y, kernel="linear", spare_rows=spare_rows, **settings)
+    problem = prepare(X, y, kernel="linear", likelihood=likelihood, spare_rows=SPARE)
     assert problem.factor.basis.shape == (N, RANK)
     return problem
 
 
-MOMENTUM = (hamiltonian(force_dtype=jax.numpy.float64, draw_weights=False), scale())
+def part_of(problem, number, count):
+    """Return one of so many equal parts of the rows."""
+    mine = slice(number * N // count, (number + 1) * N // count)
+    return replace(
+        problem,
+        labels=problem.labels[mine],
+        factor=problem.factor._replace(basis=problem.factor.basis[mine]),
+        row_weights=problem.row_weights[mine],
+    )
 
 
-def sampler_of(moves, problem):
-    """Return a preset, or the default's moves with forces that do not magnify rounding."""
-    moves = {"blocks": MOMENTUM} if moves == "momentum" else {"preset": moves}
-    return BMSVMGibbs("linear", likelihood=problem.likelihood, **moves)
+# The default's moves, with forces that do not magnify rounding.
+MOMENTUM = Blocks(sweep=(hamiltonian(force_dtype=jax.numpy.float64), scale()))
 
 
-def draws(problem, moves, mesh=None, collect=SITES):
+def kernel_of(moves):
+    return BMSVMGibbs(sampler=MOMENTUM if moves == "momentum" else moves)
+
+
+def draws(problem, moves, mesh=None):
     return run_chains(
-        sampler_of(moves, problem),
+        kernel_of(moves),
         jax.random.key(1),
         problem,
         num_warmup=10,
         num_samples=4,
         num_chains=CHAINS,
-        collect=collect,
+        thinning=1,
+        collect=SITES if moves == "collapsed" else (*SITES, "scores"),
         mesh=mesh,
-        progress_bar=False,
     )
 
 
@@ -57,18 +70,21 @@ def differences(one, other):
 
 
 def collectives(problem, moves, mesh):
-    """Return the operation and the number of elements of all that devices send each other."""
-    sampler = sampler_of(moves, problem)
-    keys = jax.random.split(jax.random.key(0), CHAINS)
-    state = place(sampler.init(keys, 10, None, (problem,), {}), mesh)
-    one = jax.numpy.asarray(1)
-    lowered = runner._advance.lower(
-        state, one, one, blocks=sampler.blocks, collect=("precision", "noise_variance")
-    )
-    text = lowered.compile().as_text()
+    """Return the operation and the number of elements of all that devices send in a sweep."""
+    kernel, placed = kernel_of(moves), place_problem(problem, mesh)
+    start = start_chains(kernel, jax.random.key(0), placed, num_chains=CHAINS, num_warmup=10)
+    shared = {"problem": start.problem, "setup": start.setup}
+    moving = start._replace(problem=None, setup=None)
+
+    @jax.jit
+    def sweep(moving, shared):
+        state = kernel.sample(moving._replace(**shared), (), {})
+        return state._replace(problem=None, setup=None)
+
+    lowered = sweep.lower(place_chains(moving, CHAINS, N, mesh), shared)
     names = "all-gather|all-reduce|all-to-all|collective-permute|reduce-scatter"
     found = []
-    for line in text.splitlines():
+    for line in lowered.compile().as_text().splitlines():
         match = re.search(rf"= (.*?) ({names})(-start)?\(", line)
         if match:
             shapes = re.findall(r"\w+\[([\d,]*)\]", match[1])
@@ -77,21 +93,28 @@ def collectives(problem, moves, mesh):
     return found
 
 
-if __name__ == "__main__":
-    import json
-
-    moves, likelihood = sys.argv[1:3]
-    jax.config.update("jax_enable_x64", True)
-    problem = low_rank_problem(spare_rows=4, likelihood=likelihood)
+def report(moves, likelihood, meshes):
+    """Return draws on one device, and how those of each mesh differ from them."""
+    problem = low_rank_problem(likelihood)
     alone = draws(problem, moves).samples
-    result = {"devices": jax.device_count(), "moved": bool(np.ptp(alone["precision"]) > 0)}
-    for rows, chains in ((2, 1), (8, 1), (4, 2)):
-        mesh = make_mesh(rows, chains)
+    result = {
+        "devices": jax.device_count(),
+        "alone": {name: value.tolist() for name, value in alone.items()},
+        "meshes": {},
+    }
+    for name in meshes:
+        mesh = make_mesh(*map(int, name.split("x")))
         found = draws(problem, moves, mesh)
-        basis = found.state.problem.factor.basis
-        result[f"{rows}x{chains}"] = {
+        basis = found.problem.factor.basis
+        result["meshes"][name] = {
             "differences": differences(alone, found.samples),
             "shard": basis.sharding.shard_shape(basis.shape),
         }
     result["collectives"] = collectives(problem, moves, make_mesh(4, 2))
-    print(json.dumps(result))
+    return result
+
+
+if __name__ == "__main__":
+    jax.config.update("jax_enable_x64", True)
+    moves, likelihood, *meshes = sys.argv[1:]
+    print(json.dumps(report(moves, likelihood, meshes)))

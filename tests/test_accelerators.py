@@ -8,10 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bmsvm import BMSVMGibbs, prepare
-from bmsvm.inference import run as runner
-from bmsvm.inference.predict import class_probabilities, features_at
-from bmsvm.kernels import gaussian
+from bmsvm import PAPER, BMSVMGibbs, Posterior, Sampled, prepare, run_chains
+from bmsvm.inference.adaptation import Phase
+from bmsvm.prediction import evaluate
 
 PLATFORMS = ("cuda", "tpu")
 RNG = np.random.default_rng(0)
@@ -20,15 +19,15 @@ X = RNG.normal(size=(21, 2)) + Y[:, None]
 NEW = RNG.normal(size=(10, 2)) * 2 + 1
 
 CONFIGURATIONS = {
-    "default": {"likelihood": "normalized"},
+    "hmc": {},
     "hinge": {"likelihood": "hinge"},
-    "gibbs": {"preset": "gibbs"},
-    "paper": {"preset": "paper"},
+    "gibbs": {"likelihood": "hinge", "sampler": "gibbs"},
+    "paper": {"likelihood": "hinge", "sampler": "paper"},
     "probit": {"likelihood": "probit"},
-    "large": {"likelihood": "normalized", "preset": "large"},
-    "independent": {"coupling": "independent", "preset": "gibbs"},
-    "sampled": {"lengthscale": "sample", "lengthscale_grid": np.geomspace(0.5, 8, 5)},
-    "off the grid": {"lengthscale": "sample", "lengthscale_grid": "off"},
+    "collapsed": {"sampler": "collapsed"},
+    "independent": {"likelihood": "hinge", "coupling": "independent", "sampler": "gibbs"},
+    "sampled": {"likelihood": "hinge", "lengthscale": Sampled(grid=np.geomspace(0.5, 8, 5))},
+    "off the grid": {"likelihood": "hinge", "lengthscale": Sampled(grid="off")},
 }
 
 
@@ -49,30 +48,58 @@ def check(exported):
     ids=["float32", "float64"],
 )
 @pytest.mark.parametrize("name", CONFIGURATIONS)
-def test_set_up_and_sweep_are_lowered(name, double):
+def test_the_start_and_a_sweep_are_lowered(name, double):
+    """One chain after the other and vectorised differ in shapes only."""
     with jax.enable_x64(double):
-        sampler = BMSVMGibbs(**{"lengthscale": 2.0, **CONFIGURATIONS[name]})
-        problem = sampler.prepare(X, Y)
+        kernel = BMSVMGibbs(**{"lengthscale": 2.0, **CONFIGURATIONS[name]})
+        problem = kernel.prepare(X, Y)
         assert problem.factor.basis.dtype == (np.float64 if double else np.float32)
+        algorithm = kernel.algorithm(problem)
+        setup = algorithm.setup(problem)
+
+        def start(keys, setup, problem):
+            return jax.vmap(lambda key: algorithm.init(key, {}, setup, problem))(keys)
+
+        def sweep(keys, chains, count, setup, problem):
+            def one(key, chain):
+                chain, info = algorithm.step(key, chain, setup, problem, Phase(count, count + 1))
+                return chain, info, algorithm.sites(chain, setup, problem)
+
+            return jax.vmap(one)(keys, chains)
+
         keys = jax.random.split(jax.random.key(0), 2)
-        init = lambda keys, problem: sampler.init(keys, 10, None, (problem,), {})  # noqa: E731
-        check(lowered(init, keys, problem))
-        state = sampler.init(keys, 10, None, (problem,), {})
-        advance = functools.partial(
-            runner._advance, blocks=sampler.blocks, collect=("scores", "weights", "accept_prob")
-        )
-        check(lowered(advance, state, jnp.asarray(3), jnp.asarray(1)))
+        check(lowered(start, keys, setup, problem))
+        chains = jax.eval_shape(start, keys, setup, problem)
+        exported = jax.export.export(jax.jit(sweep), platforms=PLATFORMS)
+        shapes = jax.tree.map(jax.typeof, (jnp.asarray(3), setup, problem))
+        check(exported(jax.typeof(keys), chains, *shapes))
 
 
-def test_the_predictive_is_lowered():
+def test_the_predictive_is_lowered(monkeypatch):
+    """Both of its programs, with the arguments that a prediction calls them with."""
+    calls = {}
+
+    def watch(program):
+        def watched(*arguments, **settings):
+            calls[program] = arguments, settings
+            return program(*arguments, **settings)
+
+        return watched
+
+    for name in ("_functions", "_probabilities"):
+        monkeypatch.setattr(evaluate, name, watch(getattr(evaluate, name)))
     problem = prepare(X, Y, lengthscale=2.0)
-    features = features_at(gaussian(2.0), X[:4], X, problem.factor)
-    draws = {
-        "scores": jnp.zeros((5, 21, 3)),
-        "noise_variance": jnp.ones(5),
-        "precision": jnp.ones(5),
+    samples = {
+        "weights": np.zeros((1, 5, problem.factor.basis.shape[1], 2)),
+        "intercept": np.zeros((1, 5, 3)),
+        "noise_variance": np.ones((1, 5)),
+        "precision": np.ones((1, 5)),
     }
-    check(lowered(class_probabilities, jax.random.key(0), draws, features, problem))
+    Posterior(samples, problem, X, lengthscale=2.0).probabilities(X[:4])
+    assert len(calls) == 2
+    for program, (arguments, settings) in calls.items():
+        arrays = jax.tree.map(jnp.asarray, arguments)
+        check(lowered(functools.partial(program, **settings), *arrays))
 
 
 def test_what_only_the_processor_has_would_be_seen():
@@ -91,23 +118,16 @@ def test_single_precision_predicts_the_same():
     means, errors = [], []
     for double in (False, True):
         with jax.enable_x64(double):
-            problem = prepare(X, Y, lengthscale=2.0, likelihood="normalized")
-            run = runner.run_chains(
-                BMSVMGibbs(lengthscale=2.0, likelihood="normalized"),
-                jax.random.key(0),
-                problem,
-                num_warmup=500,
-                num_samples=1000,
-                progress_bar=False,
+            problem = prepare(X, Y, lengthscale=2.0, hyperparameters=PAPER)
+            run = run_chains(
+                BMSVMGibbs(), jax.random.key(0), problem, num_warmup=500, num_samples=1000
             )
-            features = features_at(gaussian(2.0), NEW, X, problem.factor)
-            flat = {
-                name: draws.reshape(-1, *draws.shape[2:]) for name, draws in run.samples.items()
-            }
-            found = class_probabilities(jax.random.key(1), flat, features, problem)
-            by_chain = np.asarray(found, np.float64).reshape(8, -1, len(NEW), 3).mean(1)
-            means.append(by_chain.mean(0))
-            errors.append(by_chain.std(0, ddof=1) / np.sqrt(8))
+        posterior = Posterior(run.samples, problem, X, lengthscale=2.0, seed=1)
+        found = np.concatenate([part.probabilities for part in posterior.evaluate(NEW)])
+        draws = np.moveaxis(np.asarray(found, np.float64), -1, 0)
+        by_chain = draws.reshape(8, -1, len(NEW), 3).mean(1)  # halves of four chains
+        means.append(by_chain.mean(0))
+        errors.append(by_chain.std(0, ddof=1) / np.sqrt(8))
     difference = np.abs(means[0] - means[1])
     print(f"largest difference {difference.max():.4f}, mean {difference.mean():.4f}")
     assert np.all(difference < 6 * np.hypot(*errors))

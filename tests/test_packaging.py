@@ -16,7 +16,7 @@ import bmsvm, numpy as np
 from bmsvm import BMSVMClassifier, datasets
 assert {folder!r} in bmsvm.__file__, bmsvm.__file__
 X, y = datasets.load_glass(return_X_y=True)
-model = BMSVMClassifier(lengthscale=2.0, preset="paper", likelihood="hinge", num_chains=1,
+model = BMSVMClassifier(lengthscale=2.0, sampler="paper", likelihood="hinge", num_chains=1,
                         num_warmup=5, num_samples=5, random_state=0).fit(X[::5], y[::5] > 1)
 assert np.isfinite(model.predict_proba(X[:3])).all()
 """

@@ -8,7 +8,15 @@ import numpy as np
 import pytest
 from sklearn.preprocessing import StandardScaler
 
-from bmsvm import BMSVMClassifier, LowRank, from_batches, load, prepare, save
+from bmsvm import (
+    BMSVMClassifier,
+    CollapsedHMC,
+    Nystrom,
+    from_batches,
+    load,
+    prepare,
+    save,
+)
 from bmsvm import rows as module
 from bmsvm.rows import PiecewiseRows, in_pieces, pieces_of
 
@@ -51,9 +59,9 @@ def fit(rows, labels=Y, sample_weight=None, **settings):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return BMSVMClassifier(
-            **{"lengthscale": 3.0, "features": "nystrom", "rank": 10, "num_chains": 2,
-               "num_warmup": 10, "num_samples": 10, "standardize": False, "random_state": 0,
-               **settings}
+            **{"lengthscale": 3.0, "approximation": Nystrom(rank=10), "num_chains": 2,
+               "sampler": CollapsedHMC(thinning=1), "num_warmup": 10, "num_samples": 10,
+               "standardize": False, "random_state": 0, **settings}
         ).fit(rows, labels, sample_weight)  # fmt: skip
 
 
@@ -79,8 +87,9 @@ def test_rows_are_those_of_the_source(tmp_path):
 
 
 def same_model(one, other):
-    assert isinstance(one.training_rows_, PiecewiseRows)
-    np.testing.assert_array_equal(np.asarray(one.training_rows_), other.training_rows_)
+    read, kept = one.posterior_.training_rows, other.posterior_.training_rows
+    assert isinstance(read, PiecewiseRows)
+    np.testing.assert_array_equal(np.asarray(read), kept)
     for name in ("precision", "weights"):
         np.testing.assert_array_equal(one.run_.samples[name], other.run_.samples[name])
     np.testing.assert_array_equal(one.predict_proba(NEW), other.predict_proba(NEW))
@@ -114,7 +123,7 @@ def test_moments_are_summed_over_the_pieces():
     np.testing.assert_allclose(model.input_mean_, scaler.mean_, rtol=1e-12)
     np.testing.assert_allclose(model.input_scale_, scaler.scale_, rtol=1e-12)
     expected = scaler.transform(X.astype(float))
-    np.testing.assert_allclose(np.asarray(model.training_rows_), expected, atol=1e-12)
+    np.testing.assert_allclose(np.asarray(model.posterior_.training_rows), expected, atol=1e-12)
     np.testing.assert_array_equal(model.predict_proba(Chunked(NEW)), model.predict_proba(NEW))
 
 
@@ -151,7 +160,7 @@ def test_memory_is_that_of_the_basis(tmp_path, monkeypatch):
     labels = np.arange(400_000) % 2
     tracemalloc.start()
     try:
-        problem = prepare(rows, labels, features=LowRank(rank=1, landmarks="greedy"))
+        problem = prepare(rows, labels, lengthscale=1.0, approximation=Nystrom(rank=1))
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

@@ -1,26 +1,29 @@
-"""The runner: NumPyro's draws, continued and interrupted without a trace, compiled once."""
+"""The chain driver: NumPyro's draws, continued and interrupted without a trace, compiled once."""
+
+import sys
 
 import jax
+import jax.monitoring
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from numpyro.infer import MCMC
 
-from bmsvm import BMSVMGibbs, prepare, run_chains
-from bmsvm.inference import programs
+from bmsvm import HMC, BMSVMGibbs, _progress, prepare, run_chains
 from bmsvm.inference import run as runner
+from bmsvm.inference.run import INFO, advance_chains, start_chains
 from bmsvm.models import coefficients
 
 RNG = np.random.default_rng(0)
 Y = np.arange(14) % 3
 X = RNG.normal(size=(14, 2)) + Y[:, None]
-SETTINGS = {"num_warmup": 30, "num_chains": 2, "progress_bar": False}
+KERNEL = BMSVMGibbs(lengthscale=2.0)
+SETTINGS = {"num_warmup": 30, "num_chains": 2}
 
 
-def run(num_samples=60, seed=0, y=Y, sampler=None, **settings):
-    sampler = sampler or BMSVMGibbs(lengthscale=2.0)
+def run(num_samples=60, seed=0, y=Y, kernel=KERNEL, **settings):
     key = jax.random.key(seed)
-    return run_chains(sampler, key, X, y, num_samples=num_samples, **{**SETTINGS, **settings})
+    return run_chains(kernel, key, X, y, num_samples=num_samples, **{**SETTINGS, **settings})
 
 
 def assert_same(one, other):
@@ -31,9 +34,9 @@ def assert_same(one, other):
 
 @pytest.mark.parametrize("likelihood", ["hinge", "normalized"])
 def test_draws_are_those_of_numpyro(likelihood):
-    sampler = BMSVMGibbs(lengthscale=2.0, likelihood=likelihood)
+    kernel = BMSVMGibbs(lengthscale=2.0, likelihood=likelihood)
     mcmc = MCMC(
-        sampler,
+        kernel,
         num_warmup=30,
         num_samples=20,
         num_chains=2,
@@ -41,60 +44,61 @@ def test_draws_are_those_of_numpyro(likelihood):
         progress_bar=False,
     )
     mcmc.run(jax.random.key(0), X, Y)
-    ours = run(20, sampler=sampler).samples
+    ours = run(20, kernel=kernel).samples
     theirs = mcmc.get_samples(group_by_chain=True)
-    assert ours.keys() == theirs.keys()
-    for name in ours:  # two programs round differently, and trajectories remember it
+    assert ours.keys() - theirs.keys() == set(INFO)
+    for name in theirs:  # two programs round differently, and trajectories remember it
         np.testing.assert_allclose(ours[name][:, :5], theirs[name][:, :5], rtol=1e-4, atol=1e-6)
+
+
+def test_the_steps_of_the_driver_make_its_draws():
+    problem = KERNEL.prepare(X, Y)
+    algorithm = KERNEL.algorithm(problem)
+    state = start_chains(KERNEL, jax.random.key(0), problem, num_chains=2, num_warmup=30)
+    whole = run(60)
+    sites = tuple(whole.samples)
+    state, _ = advance_chains(state, algorithm, 30, 1, sites)
+    state, first = advance_chains(state, algorithm, 50, 1, sites)
+    state, rest = advance_chains(state, algorithm, 10, 1, sites)
+    joined = {name: np.concatenate([first[name], rest[name]]).swapaxes(0, 1) for name in sites}
+    assert_same(joined, whole.samples)
+    assert int(state.i) == int(whole.state.i) == 90
 
 
 @pytest.mark.parametrize("thinning", [1, 3])
 def test_continuing_is_having_run_longer(thinning):
     whole = run(75, thinning=thinning)
-    parts = run(10, thinning=thinning).more(1, progress_bar=False).more(64, progress_bar=False)
+    parts = run(10, thinning=thinning).more(1).more(64)
     assert whole.num_samples == parts.num_samples == 75
     assert not parts.interrupted
     assert_same(whole.samples, parts.samples)
 
 
 def test_thinning_skips_sweeps():
-    assert_same({k: v[:, 2::3] for k, v in run(60).samples.items()}, run(20, thinning=3).samples)
+    """Whether it is an argument, or an option of the sampler."""
+    expected = {name: draws[:, 2::3] for name, draws in run(60).samples.items()}
+    assert_same(expected, run(20, thinning=3).samples)
+    thinned = BMSVMGibbs(lengthscale=2.0, sampler=HMC(thinning=3))
+    assert_same(expected, run(20, kernel=thinned).samples)
 
 
 def test_a_second_fit_of_the_same_shape_does_not_compile():
-    run()
-    compiled = runner._advance._cache_size()
-    run(111, seed=1, y=np.roll(Y, 1), sampler=BMSVMGibbs(lengthscale=0.7), num_warmup=7, thinning=2)
-    assert runner._advance._cache_size() == compiled
+    """Not even for other labels, another theta, a shorter warm-up, and thinned draws."""
+    durations = []
+    jax.monitoring.register_event_duration_secs_listener(
+        lambda event, seconds, **_: durations.append(event)
+    )
 
+    def compiled():
+        return sum("backend_compile" in event for event in durations)
 
-def test_programs_of_many_shapes_are_forgotten(monkeypatch):
-    cleared = []
-    monkeypatch.setattr(programs, "SHAPES", 2)
-    monkeypatch.setattr(programs, "_seen", set())
-    monkeypatch.setattr(jax, "clear_caches", lambda: cleared.append(True))
-    for n, clearings in ((14, 0), (13, 0), (14, 0), (12, 1), (13, 1), (12, 1), (14, 2)):
-        programs.forget_old_programs(prepare(X[:n], Y[:n], lengthscale=2.0))
-        assert len(cleared) == clearings
-
-
-def test_memory_is_given_back_where_programs_were_compiled(monkeypatch):
-    """The C library keeps what compiling took, for each thread, unless it is asked after it."""
-    events, advance = [], runner._advance
-
-    def noted(*args, **kwargs):
-        events.append("ran")
-        return advance(*args, **kwargs)
-
-    monkeypatch.setattr(programs, "_seen", set())
-    for module in (programs, runner):
-        monkeypatch.setattr(module, "give_back_memory", lambda: events.append("given back"))
-    monkeypatch.setattr(runner, "_advance", noted)
-    run(60)
-    assert events == ["given back", "ran", "ran", "ran", "given back"]
-    events.clear()
-    run(60, seed=1, y=np.roll(Y, 1))
-    assert events == ["ran"] * 3
+    run(111, num_warmup=57)
+    before = compiled()
+    other = BMSVMGibbs(lengthscale=0.7, sampler=HMC(thinning=2))
+    run(111, seed=1, y=np.roll(Y, 1), kernel=other, num_warmup=7)
+    assert compiled() == before
+    jax.jit(lambda x: x + 41.0)(1.0)
+    assert compiled() > before  # compilations are seen
 
 
 def test_only_what_is_asked_for_is_kept():
@@ -108,28 +112,34 @@ def test_only_what_is_asked_for_is_kept():
 
 def interrupt_at(monkeypatch, call):
     calls = iter(range(1000))
-    advance = runner._advance
 
     def interrupted(*args, **kwargs):
         if next(calls) == call:
             raise KeyboardInterrupt
-        return advance(*args, **kwargs)
+        return advance_chains(*args, **kwargs)
 
-    monkeypatch.setattr(runner, "_advance", interrupted)
+    monkeypatch.setattr(runner, "advance_chains", interrupted)
 
 
 def test_an_interruption_keeps_finished_draws(monkeypatch):
     whole = run(130)
-    interrupt_at(monkeypatch, 1 + 2)  # one piece of warm-up, two of draws
+    interrupt_at(monkeypatch, 1 + 2)  # one chunk of warm-up, two of draws
     with pytest.warns(UserWarning, match="100 of 130 draws were made; call more"):
         part = run(130)
     assert part.interrupted
     assert part.num_samples == 100
-    assert_same(part.more(30, progress_bar=False).samples, whole.samples)
+    assert_same(part.more(30).samples, whole.samples)
 
 
-def test_an_interruption_between_pieces_keeps_them_too(monkeypatch):
-    """Ctrl-C while progress is shown, after one piece of warm-up and two of draws."""
+@pytest.fixture
+def terminal(monkeypatch):
+    """Show progress bars at once, as in a terminal."""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(_progress, "DELAY", 0.0)
+
+
+def test_an_interruption_between_chunks_keeps_them_too(monkeypatch, terminal):
+    """Ctrl-C while progress is shown, after one chunk of warm-up and two of draws."""
     whole, shown = run(130), iter(range(1000))
 
     def interrupted(self, state):
@@ -140,15 +150,25 @@ def test_an_interruption_between_pieces_keeps_them_too(monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(BMSVMGibbs, "get_diagnostics_str", interrupted)
         with pytest.warns(UserWarning, match="100 of 130 draws were made; call more"):
-            part = run(130, progress_bar=True)
-    assert_same(part.more(30, progress_bar=False).samples, whole.samples)
+            part = run(130)
+    assert_same(part.more(30).samples, whole.samples)
 
 
-def test_a_sampler_prepares_again_in_another_precision():
-    sampler = BMSVMGibbs()
+def test_progress_is_shown_in_a_terminal_only(capsys, monkeypatch):
+    run(60)
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(_progress, "DELAY", 0.0)
+    run(60)
+    shown = capsys.readouterr().err
+    for part in ("warm-up", "sample", "acc. prob="):
+        assert part in shown
+
+
+def test_data_are_prepared_in_the_precision_of_the_moment():
     with jax.enable_x64(False):
-        assert sampler.prepare(X, Y).factor.basis.dtype == np.float32
-    assert sampler.prepare(X, Y).factor.basis.dtype == np.float64
+        assert KERNEL.prepare(X, Y).factor.basis.dtype == np.float32
+    assert KERNEL.prepare(X, Y).factor.basis.dtype == np.float64
 
 
 @pytest.mark.parametrize("call", [0, 1])
@@ -162,17 +182,9 @@ def test_an_interrupted_continuation_keeps_what_there_was(monkeypatch):
     first = run(10)
     interrupt_at(monkeypatch, 0)
     with pytest.warns(UserWarning, match="0 of 5 draws"):
-        same = first.more(5, progress_bar=False)
+        same = first.more(5)
     assert same.interrupted
     assert_same(same.samples, first.samples)
-
-
-def test_progress_is_shown(capsys):
-    run(60, progress_bar=True)
-    shown = capsys.readouterr().err
-    assert "warm-up" in shown
-    assert "sample" in shown
-    assert "acc. z" in shown
 
 
 @pytest.mark.parametrize(
@@ -182,7 +194,7 @@ def test_progress_is_shown(capsys):
         ({"num_warmup": -1}, "num_warmup must be an integer of at least 0; got -1"),
         ({"num_chains": 2.0}, "num_chains must be an integer of at least 1; got 2.0"),
         ({"thinning": True}, "thinning must be an integer of at least 1; got True"),
-        ({"collect": ["z"]}, "collect must be one of 'scores', .*; got 'z'"),
+        ({"collect": ["z"]}, "collect must be one of .*'scores', .*; got 'z'"),
         ({"collect": []}, "collect must name a site"),
     ],
 )

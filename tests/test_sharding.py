@@ -1,5 +1,6 @@
 """Rows and chains on several devices: the same draws, and no data sent between devices."""
 
+import functools
 import json
 import os
 import socket
@@ -12,8 +13,9 @@ import numpy as np
 import pytest
 import sharded
 
-from bmsvm import BMSVMGibbs, prepare
-from bmsvm.inference.sharding import make_mesh, place
+from bmsvm import BMSVMGibbs, Sampled, prepare
+from bmsvm.inference.run import start_chains
+from bmsvm.inference.sharding import make_mesh, place_chains, place_problem, row_parts
 
 TESTS = Path(__file__).parent
 
@@ -28,8 +30,9 @@ def environment(devices):
     }
 
 
-def on_eight_devices(moves, likelihood):
-    command = [sys.executable, sharded.__file__, moves, likelihood]
+@functools.cache
+def on_eight_devices(*arguments):
+    command = [sys.executable, sharded.__file__, *arguments]
     done = subprocess.run(
         command, env=environment(8), capture_output=True, text=True, timeout=600, check=False
     )
@@ -39,11 +42,11 @@ def on_eight_devices(moves, likelihood):
 
 def check_draws(found, tolerance):
     assert found["devices"] == 8
-    assert found["moved"]
-    for mesh in ("2x1", "8x1", "4x2"):
+    assert np.ptp(found["alone"]["precision"]) > 0
+    for mesh, result in found["meshes"].items():
         rows = int(mesh.split("x")[0])
-        assert found[mesh]["shard"] == [sharded.N // rows, sharded.RANK]
-        for site, difference in found[mesh]["differences"].items():
+        assert result["shard"] == [sharded.N // rows, sharded.RANK]
+        for site, difference in result["differences"].items():
             assert difference < tolerance, (mesh, site)
 
 
@@ -58,18 +61,23 @@ def check_traffic(found):
     assert largest <= sharded.CHAINS * sharded.RANK * sharded.CLASSES < sharded.N
 
 
+USUAL = ("collapsed", "normalized", "8x1", "4x2")
+
+
 @pytest.mark.parametrize(
-    ("moves", "likelihood"),
+    "arguments",
     [
-        ("large", "normalized"),
-        pytest.param("momentum", "normalized", marks=pytest.mark.long),
-        pytest.param("gibbs", "hinge", marks=pytest.mark.long),
+        USUAL,
+        pytest.param(("collapsed", "normalized", "2x1", "1x2"), marks=pytest.mark.long),
+        pytest.param(("momentum", "normalized", "2x1", "8x1", "4x2"), marks=pytest.mark.long),
+        pytest.param(("gibbs", "hinge", "2x1", "8x1", "4x2"), marks=pytest.mark.long),
     ],
+    ids=" ".join,
 )
-def test_draws_do_not_depend_on_the_devices(moves, likelihood):
+def test_draws_do_not_depend_on_the_devices(arguments):
     """Ten sweeps of warm-up and four draws; rounding grows from sweep to sweep."""
-    found = on_eight_devices(moves, likelihood)
-    print(found)
+    found = on_eight_devices(*arguments)
+    print({name: found[name] for name in ("meshes", "collectives")})
     check_draws(found, 1e-7)
     check_traffic(found)
 
@@ -81,23 +89,15 @@ port, number, count = map(int, sys.argv[1:4])
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_cpu_collectives_implementation", "gloo")
 jax.distributed.initialize(f"127.0.0.1:{port}", num_processes=count, process_id=number)
-import dataclasses
-import numpy as np
 import sharded
-from bmsvm.inference.sharding import make_mesh, place
+from bmsvm.inference.sharding import make_mesh, place_problem
 
-problem = sharded.low_rank_problem(likelihood="normalized")
 mesh = make_mesh()
 assert mesh.shape["rows"] == count == jax.process_count()
-mine = slice(number * sharded.N // count, (number + 1) * sharded.N // count)
-half = dataclasses.replace(
-    problem,
-    labels=problem.labels[mine],
-    factor=problem.factor._replace(basis=problem.factor.basis[mine]),
-)
-placed = place(half, mesh, local=True)
+mine = sharded.part_of(sharded.low_rank_problem(), number, count)
+placed = place_problem(mine, mesh, local=True)
 assert placed.n_rows == sharded.N
-found = sharded.draws(placed, "large", mesh)
+found = sharded.draws(placed, "collapsed", mesh)
 if number == 0:
     print(json.dumps({name: value.tolist() for name, value in found.samples.items()}))
 jax.distributed.shutdown()
@@ -130,35 +130,34 @@ def test_two_processes_make_the_draws_of_one():
     for process, (_, errors) in zip(processes, outputs, strict=True):
         assert process.returncode == 0, errors
     found = json.loads(outputs[0][0].splitlines()[-1])
-    problem = sharded.low_rank_problem(likelihood="normalized")
-    expected = sharded.draws(problem, "large").samples
-    differences = sharded.differences(
-        dict(expected), {name: np.array(found[name]) for name in expected}
-    )
+    expected = on_eight_devices(*USUAL)["alone"]
+    both = ({name: np.array(each[name]) for name in expected} for each in (expected, found))
+    differences = sharded.differences(*both)
     assert max(differences.values()) < 1e-9, differences
 
 
-@pytest.fixture(scope="module")
-def problem():
-    return sharded.low_rank_problem()
-
-
-def test_what_cannot_be_split_is_named(problem):
+def test_what_cannot_be_split_is_named():
     devices = jax.devices()
     with pytest.raises(ValueError, match="no more than the 4 devices there are; got 8 x 1"):
         make_mesh(8, devices=devices[:4])
     mesh = make_mesh(3, devices=devices)
     X, y = np.random.default_rng(0).normal(size=(10, 2)), np.arange(10) % 2
+    problem = prepare(X, y, lengthscale=1.0)
     with pytest.raises(ValueError, match=r"3 equal parts: prepare with spare_rows=2; there are 10"):
-        place(prepare(X, y), mesh)
-    off = prepare(X, y, lengthscale="sample", lengthscale_grid="off")
+        place_problem(problem, mesh)
+    off = prepare(X, y, lengthscale=Sampled(grid="off"))
     with pytest.raises(ValueError, match="pass a number for the lengthscale"):
-        place(off, mesh)
-    sampler = BMSVMGibbs("linear")
-    state = sampler.init(jax.random.split(jax.random.key(0), 3), 0, None, (problem,), {})
-    with pytest.raises(ValueError, match=r"num_chains must be a multiple of 2, .*; got 3"):
-        place(state, make_mesh(1, 2))
-    with pytest.raises(ValueError, match="local is for a problem"):
-        place(state, make_mesh(1, 1), local=True)
+        place_problem(off, mesh)
     with pytest.raises(ValueError, match="more rows than the rank, 10, and one; got 10"):
-        place(prepare(X, y), make_mesh(1, 1), local=True)
+        place_problem(problem, make_mesh(1, 1), local=True)
+    state = start_chains(BMSVMGibbs(), jax.random.key(0), problem, num_chains=3, num_warmup=0)
+    with pytest.raises(ValueError, match=r"num_chains must be a multiple of 2, .*; got 3"):
+        place_chains(state.chain, 3, problem.n_rows, make_mesh(1, 2))
+
+
+def test_rows_are_in_as_many_parts_as_the_mesh_says():
+    X, y = np.random.default_rng(0).normal(size=(10, 2)), np.arange(10) % 2
+    problem = prepare(X, y, lengthscale=1.0, spare_rows=2)
+    assert row_parts(problem) == 1
+    for parts in (1, 2, 4):
+        assert row_parts(place_problem(problem, make_mesh(parts))) == parts

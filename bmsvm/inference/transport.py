@@ -20,7 +20,7 @@ from bmsvm.inference.grid_walk import walk_on_grid
 from bmsvm.inference.reference import Coordinates, Reference, Setup, log_density
 from bmsvm.models.problem import Problem
 
-__all__ = ["FIRST_WIDTH", "move_theta", "tuned_width"]
+__all__ = ["FIRST_WIDTH", "hold", "log_density_held", "move_theta", "release", "tuned_width"]
 
 FIRST_WIDTH = 1.0
 WIDTHS = (1e-2, 1e2)
@@ -29,21 +29,24 @@ WIDTHS = (1e-2, 1e2)
 TARGET_ACCEPT_PROB = 0.4
 
 
-def _held(at: Coordinates, reference: Reference) -> Coordinates:
+def hold(at: Coordinates, reference: Reference) -> Coordinates:
     """Coordinates with the logs relative to the reference, in its units."""
     return Coordinates(at.xi, (at.logs - reference.logs) / reference.scales)
 
 
-def _released(held: Coordinates, reference: Reference) -> Coordinates:
+def release(held: Coordinates, reference: Reference) -> Coordinates:
+    """Undo :func:`hold`, at any reference."""
     return Coordinates(held.xi, reference.logs + reference.scales * held.logs)
 
 
-def _log_density(held: Coordinates, kernel: jax.Array, setup: Setup, problem: Problem) -> jax.Array:
+def log_density_held(
+    held: Coordinates, kernel: jax.Array, setup: Setup, problem: Problem
+) -> jax.Array:
     """Log posterior density of the held coordinates at a theta, its prior left out."""
     here = setup.at(kernel)
     volume = jnp.sum(jnp.log(here.reference.scales))  # of the logs
     volume += problem.n_columns * jnp.log(here.reference.intercept_scale)  # of the intercept
-    return log_density(_released(held, here.reference), here, problem.at(kernel)) + volume
+    return log_density(release(held, here.reference), here, problem.at(kernel)) + volume
 
 
 def move_theta(
@@ -62,13 +65,13 @@ def move_theta(
     tuple
         Index of theta in the grid, the coordinates there, and the mean acceptance probability.
     """
-    held = _held(at, setup.at(kernel).reference)
+    held = hold(at, setup.at(kernel).reference)
 
     def attempt(carry, key):
         kernel, value = carry
         key_walk, key_accept = jax.random.split(key)
         proposal, log_ratio = walk_on_grid(key_walk, kernel, jnp.exp(log_width), problem)
-        ahead = _log_density(held, proposal, setup, problem)
+        ahead = log_density_held(held, proposal, setup, problem)
         log_ratio = log_ratio + ahead - value
         log_ratio = jnp.where(jnp.isnan(log_ratio), -jnp.inf, log_ratio)
         probability = jnp.exp(jnp.minimum(log_ratio, 0.0))
@@ -76,9 +79,9 @@ def move_theta(
         kernel = jnp.where(accepted, proposal, kernel)
         return (kernel, jnp.where(accepted, ahead, value)), probability
 
-    start = kernel, _log_density(held, kernel, setup, problem)
+    start = kernel, log_density_held(held, kernel, setup, problem)
     (kernel, _), probabilities = jax.lax.scan(attempt, start, jax.random.split(key, times))
-    return kernel, _released(held, setup.at(kernel).reference), jnp.mean(probabilities)
+    return kernel, release(held, setup.at(kernel).reference), jnp.mean(probabilities)
 
 
 def tuned_width(log_width: jax.Array, accept_prob: jax.Array, phase: Phase) -> jax.Array:
