@@ -11,7 +11,7 @@ from numpyro.infer import MCMC
 
 from bmsvm import HMC, BMSVMGibbs, _progress, prepare, run_chains
 from bmsvm.inference import run as runner
-from bmsvm.inference.run import INFO, advance_chains, start_chains
+from bmsvm.inference.chunks import INFO, advance_chains, start_chains
 from bmsvm.models import coefficients
 
 RNG = np.random.default_rng(0)

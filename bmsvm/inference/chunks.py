@@ -18,6 +18,7 @@ from bmsvm.models.problem import Problem
 
 __all__ = [
     "CHUNK",
+    "INFO",
     "advance_chains",
     "compiled_chunk",
     "moving_part",
