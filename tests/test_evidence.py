@@ -312,7 +312,7 @@ def test_spare_rows_do_not_move_the_ascent():
             "positive semi-definite",
         ),
     ],
-    ids=str,
+    ids=lambda value: "-".join(value) if isinstance(value, dict) else str(value),
 )
 def test_bad_arguments_are_named(settings, argument, value):
     with pytest.raises(ValueError, match=f"^{argument}") as caught:
