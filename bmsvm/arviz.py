@@ -115,7 +115,7 @@ def to_arviz(
         ``functions`` (row, class).
     new_rows
         Rows (m, p) to predict, in the units of the data. Their index, if they have one, labels
-        them. Chains must have been run on data (X, y), and have kept the scores.
+        them. Chains must have been run on data (X, y), and have kept the weights.
     seed
         Seed of the labels that are drawn for chains; a classifier has its own.
 
@@ -213,12 +213,11 @@ def _of_chains(
 ) -> Groups:
     """Return the groups of a finished run."""
     samples = mcmc.get_samples(group_by_chain=True)
-    for name, asked in (("log_likelihood", log_likelihood), ("new_rows", new_rows is not None)):
-        if asked and "scores" not in samples:
-            remedy = ", or pass log_likelihood=False" if name == "log_likelihood" else ""
-            raise ValueError(
-                f'{name} needs the scores: run without extra_fields=("~z.scores",){remedy}'
-            )
+    if log_likelihood and "scores" not in samples:
+        raise ValueError(
+            "log_likelihood needs the scores, which this run has not kept: pass "
+            "log_likelihood=False"
+        )
     problem, X, y = _data(mcmc)
     names = None
     if X is not None and not is_precomputed(mcmc.sampler.kernel):
@@ -291,6 +290,8 @@ def _posterior(
             "new_rows needs the training rows and a kernel that can be evaluated: run the chains "
             "on data (X, y), not on a problem or a Gram matrix"
         )
+    if not {"weights", "coefficients"} & set(samples):
+        raise ValueError('new_rows needs the weights: run without extra_fields=("~z.weights",)')
     kernel, theta = mcmc.sampler.kernel, None
     if not problem.samples_kernel:
         theta = as_lengthscale(mcmc.sampler.lengthscale, as_kernel(kernel))

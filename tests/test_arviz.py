@@ -212,6 +212,20 @@ def test_what_it_does_not_take_it_names(model, chains):
         posterior.log_likelihood(np.zeros((80, N, 3)))
 
 
+def test_new_rows_need_the_weights_and_no_scores():
+    rows = (X / X.std()).to_numpy()
+    kernel = BMSVMGibbs(lengthscale=1.5, sampler="gibbs")
+    for left_out in ("weights", "scores"):
+        mcmc = MCMC(kernel, num_warmup=0, num_samples=12, progress_bar=False)
+        mcmc.run(jax.random.key(0), rows, Y, extra_fields=(f"~z.{left_out}",))
+        if left_out == "weights":
+            with pytest.raises(ValueError, match="new_rows needs the weights"):
+                to_arviz(mcmc, new_rows=rows[:3])
+        else:
+            data = to_arviz(mcmc, new_rows=rows[:3], log_likelihood=False)
+            assert data["predictions"]["p"].shape == (1, 12, 3, 3)
+
+
 @pytest.mark.filterwarnings("ignore")  # so few draws say little, and ArviZ says so
 def test_arviz_works_on_it_unmodified(data, tmp_path):
     matplotlib.use("Agg")

@@ -24,10 +24,10 @@ from bmsvm.models.numpyro_model import machine_sites
 
 FALSE_ALARM = 1e-4
 N, C = 12, 3
-LABELS = np.arange(N) % C
+LABELS = np.array([0, 0, 0, 0, 0, 0, 1, 1, 0, 2, 0, 0])  # so that the intercept matters
 X = np.random.default_rng(0).normal(size=(N, 2)) + 1.5 * np.eye(C)[LABELS, :2]
 COUNTS = jnp.array([3.0, 1.0, 2.0])
-GAPS = jnp.array([0.4, 1.3])
+GAPS = jnp.array([4.0, 13.0])
 
 
 def problem_of(likelihood="normalized", coupling="sum_to_zero"):
@@ -50,7 +50,7 @@ def given(problem, sites):
 def larger_model(problem, counts, gaps):
     """Both hyperparameters have priors and observations of their own."""
     rate = numpyro.sample("rate", dist.Gamma(4.0, 2.0))
-    eta = numpyro.sample("eta", dist.Gamma(3.0, 2.0))
+    eta = numpyro.sample("eta", dist.Gamma(2.0, 10.0))
     numpyro.sample("counts", dist.Poisson(rate).expand([3]).to_event(1), obs=counts)
     numpyro.sample("gaps", dist.Exponential(eta).expand([2]).to_event(1), obs=gaps)
     sites = {"rate": rate, "eta": eta}
