@@ -122,7 +122,7 @@ def test_what_landmarks_leave_is_noise_of_the_rows():
     Given weights the variance of a row is ``sigma2 (1 + h/tau)``, with h the diagonal of ``K - Phi
     Phi'`` by dense algebra. False alarm: 1e-4.
     """
-    problem = small_problem(row_weights=np.zeros(60))
+    problem = replace(small_problem(), row_weights=jnp.zeros(60))
     function = Gaussian().at(1.0)
     points = np.asarray(problem.basis_map.points)
     across = gram(function, ROWS, points)

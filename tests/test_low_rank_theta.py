@@ -1,6 +1,7 @@
 """Theta sampled on a grid whose Gram matrices are of low rank."""
 
 import functools
+import sys
 import warnings
 
 import jax
@@ -163,6 +164,6 @@ def test_saved_and_continued(tmp_path):
     ],
 )
 def test_bad_settings_are_named(settings, message, monkeypatch):
-    monkeypatch.setattr("bmsvm.models.prepare.GRID_BYTES", 2**14)
+    monkeypatch.setattr(sys.modules[prepare.__module__], "GRID_BYTES", 2**14)
     with pytest.raises(ValueError, match=message):
         on_grid(Nystrom(rank=3), **settings)
