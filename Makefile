@@ -87,9 +87,9 @@ docs-pages: $(VENV)/.docs-stamp
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going -q -b html docs docs/_build/html
 	$(BIN)/python docs/check_links.py docs/_build/html
 
-doctest: $(VENV)/.test-stamp ## run the examples of the docstrings and of the tutorial
+doctest: $(VENV)/.test-stamp ## run the examples of the docstrings, the tutorial and the page on the paper
 	$(BIN)/python -m pytest -q -p no:cacheprovider --doctest-modules bmsvm
-	MPLBACKEND=agg $(BIN)/python -m pytest -q -p no:cacheprovider --doctest-glob='*.md' docs/tutorial.md
+	MPLBACKEND=agg $(BIN)/python -m pytest -q -p no:cacheprovider --doctest-glob='*.md' docs/tutorial.md docs/paper.md
 
 clean: ## remove environments, caches and build output
 	rm -rf .venv .venv-* build dist docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,4 +1,4 @@
-"""Draw the pictures of the tutorial: ``python docs/gallery.py``, which takes some minutes."""
+"""Draw the plots of the tutorial: ``python docs/gallery.py``, which takes some minutes."""
 
 from __future__ import annotations
 
@@ -17,12 +17,11 @@ TARGET = Path(__file__).parent / "images" / "plots.png"
 
 
 def draw(target: Path = TARGET) -> None:
-    """Fit every second wine, and draw what that model knows and how it predicts the others."""
+    """Fit every second wine, and draw the model and its predictions of the others."""
     X, y = datasets.load_wine(return_X_y=True)
     X, y, X_new, y_new = X[::2], y[::2], X[1::2], y[1::2]
-    grid = np.geomspace(0.7, 40, 7)
-    model = BMSVMClassifier(lengthscale=GridCV(grid=grid), random_state=0)
-    model.fit(X, y)
+    lengthscale = GridCV(grid=np.geomspace(0.7, 40, 7))
+    model = BMSVMClassifier(lengthscale=lengthscale, random_state=0).fit(X, y)
     chances = model.predict_proba(X_new)
     machine = MSVMClassifier(lengthscale=model.lengthscale_, gamma="cv").fit(X, y)
     figure, axes = plt.subplots(3, 3, figsize=(15, 12.5), layout="constrained")

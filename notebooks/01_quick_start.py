@@ -10,14 +10,13 @@
 # %% [markdown]
 # # 1. Quick start
 #
-# **For whom:** someone who has fitted a scikit-learn classifier before and has never seen this
-# package.
+# **For whom:** someone who has fitted a scikit-learn classifier before and does not know this package.
 #
-# **What you will see:** a classifier fitted to wines of three growers; whether its posterior can be
-# trusted; what it predicts, and how sure it is; and a page that tells all this to somebody else.
+# **What you will see:** a classifier fitted to wines of three growers; the convergence of its chains; its
+# predictions and their uncertainty; and a report for other people.
 #
-# It takes about a minute, most of it for compiling. (With `BMSVM_SMALL=1` in the environment all
-# notebooks run on less data and fewer draws; they then show that they run, and nothing else.)
+# It takes about a minute, mostly for compilation. (With `BMSVM_SMALL=1` in the environment all notebooks
+# run on less data and with fewer draws. This only checks that they run.)
 
 # %%
 from pathlib import Path
@@ -31,11 +30,12 @@ from sklearn.model_selection import train_test_split
 import bmsvm
 from bmsvm import BMSVMClassifier, datasets, plots
 from bmsvm.arviz import to_arviz
+from bmsvm.report import write_report
 
 # %% [markdown]
 # ## Data
 #
-# 178 wines, 13 measurements of each, three growers. Half of the wines are held out.
+# 178 wines of three growers, with 13 measurements each. Half of the wines are held out.
 
 # %%
 wine = datasets.load_wine(as_frame=True)
@@ -48,9 +48,9 @@ X.iloc[:3, :6]
 # %% [markdown]
 # ## Fit
 #
-# As any classifier of scikit-learn. Features are standardised inside, the kernel's lengthscale is
-# found by cross-validation, and four chains draw from the posterior of everything else. A model
-# by itself shows its settings and whether the chains agree.
+# `fit` works as for any scikit-learn classifier. It standardises the features, chooses the lengthscale of the
+# kernel by cross-validation, and draws from the posterior of everything else with four chains. In a notebook a model
+# shows its settings and whether the chains agree.
 
 # %%
 model = BMSVMClassifier(num_chains=size(4, 2), num_samples=size(200, 50), random_state=0)
@@ -58,23 +58,22 @@ model.fit(X, y)
 model
 
 # %% [markdown]
-# If the chains had not converged, `fit` would have warned and said what to do:
+# If the chains had not converged, `fit` would have warned and recommended what to do:
 # `model.fit_more(200)` makes 200 more draws of each chain.
 #
-# ## Do the chains agree?
+# ## Convergence
 #
-# `to_arviz` hands everything to ArviZ, with classes, rows and features called by their names. In
-# the table `r_hat` should be near 1 (1.01 is the usual limit) and the effective sample sizes,
-# `ess_bulk`, some hundreds. `noise_variance` is $\sigma^2$, `precision` is $\tau$: what they mean
-# is told in [the paper, equation by equation](02_the_paper.py).
+# `to_arviz` converts the model for ArviZ, with named classes, rows and features. In the table `r_hat` should be near
+# 1 (1.01 is the usual limit), and the effective sample size `ess_bulk` should be several hundred. `noise_variance` is
+# $\sigma^2$ and `precision` is $\tau$; [notebook 2](02_the_paper.py) explains them.
 
 # %%
 data = to_arviz(model, new_rows=X_new)
 az.summary(data)
 
 # %% [markdown]
-# In the pictures of the chains look for two things: on the left the curves of the chains lie on
-# each other, on the right the chains wander over the same heights and none stays anywhere for long.
+# In the trace plots, the densities of the chains on the left should coincide. On the right, the chains should cover
+# the same range, and none should stay in one place for long.
 
 # %%
 az.plot_trace(data, var_names=["noise_variance", "precision"])
@@ -84,44 +83,41 @@ plt.show()
 # %% [markdown]
 # ## Predict
 #
-# `predict_proba` is the average over the posterior, and `predict` always its largest entry.
+# `predict_proba` is the average over the posterior. `predict` returns the most probable class.
 
 # %%
 chances = model.predict_proba(X_new)
-print("accuracy on wines held out:", round(model.score(X_new, y_new), 3))
+print("accuracy on held-out wines:", round(model.score(X_new, y_new), 3))
 print("four of them:")
 chances[:4].round(3)
 
 # %% [markdown]
-# The whole at a glance. The model has 13 features and paper has two dimensions: this is the plane
-# of the first two principal components. A region has the colour of its likeliest class, pale where
-# the model is in doubt; inside the dotted lines the doubt is more than half of what is possible.
-# Ringed points are *support-like*: the wines near the borders, which an SVM would call support
-# vectors. A wine can lie in a region of another colour because the plane does not hold all of its
-# features.
+# The next plot shows the plane of the first two principal components of the 13 features. A region has the
+# colour of its most probable class, and is pale where the model is uncertain. Inside the dotted lines the entropy is
+# more than half of its maximum. Ringed points are wines near the boundaries, similar to the support vectors of an SVM. A wine can
+# lie in a region of another colour, because the plane does not contain all features.
 
 # %%
 plots.decision_regions(model, X, y)
 plt.show()
 
 # %% [markdown]
-# Three classes make a triangle: a wine lies at the corner of a grower if the model is sure of that
-# grower, and in the middle if it knows nothing. Look for wines whose marker is not that of their
-# corner: these are the mistakes, and they should lie away from the corners.
+# The probabilities of three classes can be drawn in a triangle. A corner is certainty of one grower, the
+# centre is equal probabilities. Wines whose marker is not that of the nearest corner are errors; they should be far from the
+# corners.
 
 # %%
 plots.ternary(chances, y_new, classes=model.classes_)
 plt.show()
 
 # %% [markdown]
-# ## How sure is that?
+# ## Uncertainty
 #
-# A probability near one half may mean that the wine really could be either (*chance*), or that the
-# model has seen too little to say (*ignorance*). `predict_uncertainty` tells them apart, and gives
-# an interval to each probability. Below are all wines held out: the probability of the grower that
-# each is given, and the interval that holds 90% of the posterior. Look how the intervals shrink to
-# the right. On the left they reach from 0 to 1: from 89 wines the functions are not known well
-# enough there, and some of them would name another grower with certainty.
+# A probability near one half has two possible causes: the wine could really be from either grower (*aleatoric*
+# uncertainty), or the model has seen too few similar wines (*epistemic* uncertainty). `predict_uncertainty`
+# separates them and returns a credible interval for each probability. The plot shows, for all held-out wines, the probability
+# of the predicted grower with its 90% credible interval. The intervals on the left are wide, because 89 wines do not determine the functions
+# well there.
 
 # %%
 known = model.predict_uncertainty(X_new)
@@ -130,28 +126,26 @@ best = chances[order].argmax(1)
 middle, low, high = (each[order, best] for each in (known.probabilities, known.lower, known.upper))
 figure, ax = plt.subplots(figsize=(8, 4), layout="constrained")
 ax.vlines(
-    np.arange(len(order)), low, high, linewidth=3, color="#56B4E9", label="90% of the posterior"
+    np.arange(len(order)), low, high, linewidth=3, color="#56B4E9", label="90% credible interval"
 )
 ax.plot(middle, "k.", label="predicted probability")
-ax.set(xlabel="wines held out, the least certain first", ylabel="probability", ylim=(0, 1.02))
+ax.set(xlabel="held-out wines, least certain first", ylabel="probability", ylim=(0, 1.02))
 ax.legend(loc="lower right", framealpha=1)
 plt.show()
 
 # %% [markdown]
-# Ignorance is largest where there are no data. Take the same wines and push them away from all that
-# was seen:
+# Epistemic uncertainty is largest far from the data. Here the same wines are moved away from all training wines:
 
 # %%
 far = model.predict_uncertainty(X_new + 30 * X.std())
-print("ignorance, wines as they are:", known.epistemic.mean().round(3), "nats")
-print("ignorance, wines far away:   ", far.epistemic.mean().round(3), "nats")
+print("epistemic, wines as they are:", known.epistemic.mean().round(3), "nats")
+print("epistemic, wines far away:   ", far.epistemic.mean().round(3), "nats")
 
 # %% [markdown]
-# [Notebook 4](04_uncertainty_in_use.py) makes decisions of this. Whether probabilities come true
-# can be seen on rows held out: in the **reliability diagram** points should lie on the diagonal, or
-# it should at least pass through their bands; above it the model is too cautious, below it too
-# bold. The **confusion matrix** has in each cell the number of wines, and below it what 90% of the
-# posterior draws, each a classifier of its own, would have there.
+# [Notebook 4](04_uncertainty_in_use.py) uses this for decisions. Held-out rows show whether the probabilities are
+# calibrated. In the **reliability diagram** the bands of the points should contain the diagonal. Points above it
+# mean that the model is too cautious, points below it that it is overconfident. A cell of the **confusion matrix** has the
+# number of wines, and below it the interval of that number over 90% of the posterior draws.
 
 # %%
 figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4.2), layout="constrained")
@@ -160,24 +154,23 @@ plots.confusion(model, X_new, y_new, ax=right)
 plt.show()
 
 # %% [markdown]
-# ## Keep and tell
+# ## Save and report
 #
-# A saved model is one safetensors file that runs no code on loading; it predicts bit for bit the
-# same, and its chains can be resumed. The report is one page with all of the above, for somebody without
-# Python: open `output/report.html` in a browser.
+# A saved model is one safetensors file; loading runs no code. The loaded model has the same predictions, bit for
+# bit, and its chains can be continued. The report is one HTML page for people without Python: open
+# `output/report.html` in a browser.
 
 # %%
 output = Path("output")
 output.mkdir(exist_ok=True)
 bmsvm.save(model, output / "wine.bmsvm")
 again = bmsvm.load(output / "wine.bmsvm")
-print("the same to the last bit:", np.array_equal(again.predict_proba(X_new), chances))
-_ = model.report(output / "report.html", X_new, y_new)
+print("the same bits:", np.array_equal(again.predict_proba(X_new), chances))
+write_report(model, output / "report.html", X_new, y_new)
 
 # %% [markdown]
-# ## Where to go on
+# ## Next
 #
-# - [2. The paper, equation by equation](02_the_paper.py), if you want to know what is computed.
-# - [3. Diagnosing the sampler](03_diagnosing_the_sampler.py), if you want to know whether to
-#   believe it.
-# - [4. Uncertainty in use](04_uncertainty_in_use.py), if you have decisions to make.
+# - [2. The paper, equation by equation](02_the_paper.py): what is computed.
+# - [3. Diagnosing the sampler](03_diagnosing_the_sampler.py): how to check the chains.
+# - [4. Uncertainty in use](04_uncertainty_in_use.py): decisions.

@@ -10,13 +10,12 @@
 # %% [markdown]
 # # 2. The paper, equation by equation
 #
-# **For whom:** someone who wants to know what is computed, with Z. Zhang and M. I. Jordan,
-# *Bayesian Multicategory Support Vector Machines* (UAI 2006) beside the screen. Numbers in brackets
-# are the paper's.
+# **For whom:** readers of Z. Zhang and M. I. Jordan, *Bayesian Multicategory Support Vector Machines*
+# (UAI 2006). Numbers in brackets are the paper's.
 #
-# **What you will see:** every equation as a line of NumPy on the waveform data, beside the function
-# of the package that does the same; the printed sampler written out in thirty lines; and the
-# package finding the same posterior.
+# **What you will see:** every equation as a line of NumPy on the waveform data, and the function of the
+# package that implements it; the printed sampler in thirty lines; and the package sampling the same
+# posterior.
 
 # %%
 import matplotlib.pyplot as plt
@@ -31,9 +30,9 @@ rng = np.random.default_rng(0)
 # %% [markdown]
 # ## The data
 #
-# Waveform: 21 noisy points of a curve that is a random mixture of two of three waves; which two is
-# the class. The best possible error is about 0.14. The paper learns from 300 rows; here it is
-# fewer, so that dense matrices stay small.
+# Waveform: 21 noisy points of a curve that is a random mixture of two of three waves. The pair of waves
+# is the class. The best possible error is about 0.14. The paper uses 300 training rows; this notebook
+# uses fewer, so that dense matrices stay small.
 
 # %%
 n, m = size(100, 64), size(2000, 200)
@@ -59,13 +58,13 @@ plt.show()
 #
 # $$\sum_i \sum_{j \neq y_i} \left( f_j(x_i) + \tfrac{1}{c-1} \right)_+ + \tfrac{\gamma}{2}\, \mathrm{tr}(K W W^\top). \tag{2}$$
 #
-# A row's functions should be below $-1/(c-1)$ for all classes but its own: beyond that **hinge**
-# each costs its excess. `MSVMClassifier` minimises (2) exactly. Below: the terms of (2) by hand
-# from its coefficients, and any nearby functions cost more.
+# The loss of a row is zero if its functions are below $-1/(c-1)$ for all classes but its own, and grows
+# linearly beyond that **hinge**. `MSVMClassifier` minimises (2). The cell computes the terms of (2) from its
+# coefficients, and compares them with the objective at nearby functions.
 
 # %%
 theta, gamma = 3.5, 0.1
-K = kernels.gram(kernels.gaussian(theta), X)
+K = kernels.gram(kernels.Gaussian().at(theta), X)
 machine = MSVMClassifier(lengthscale=theta, gamma=gamma, standardize=False).fit(X, y)
 W = np.zeros((n, c))
 W[machine.support_] = machine.coefficients_
@@ -96,7 +95,7 @@ print("     error on new rows: ", np.mean(machine.predict(X_new) != y_new).round
 # ## Sum to zero by construction: (4), (5)
 #
 # With the centring matrix $H = I - \frac{1}{c} 1 1^\top$, any $b_0, B$ give $w_0 = H b_0$ and $W =
-# BH$ that satisfy (4), and so (3). So $b_0$ and $B$ are free, which is what a prior wants.
+# BH$ that satisfy (4), and so (3). $b_0$ and $B$ are unconstrained, so they can have a simple prior.
 
 # %%
 H = np.eye(c) - 1 / c
@@ -104,35 +103,38 @@ B = rng.normal(size=(n, c))
 print("(4)  W 1 = 0:", np.allclose((B @ H).sum(1), 0))
 
 # %% [markdown]
-# ## The cost as a likelihood: (6) to (9)
+# ## The loss as a likelihood: (6) to (9)
 #
-# Read the cost as minus a log likelihood: a row of class $j$ has
+# Take the loss as minus a log likelihood. A row of class $j$ has
 #
 # $$p(y_i = j \mid f) \propto \exp \Big\{ - \sum_{l \neq j} \left( f_l(x_i) + \tfrac{1}{c-1} \right)_+ \Big\}, \tag{6}$$
 #
-# a product over the other classes of $p(y_i \neq l \mid f_l)$ (9). Multiplied by rows (7) or by
-# classes (8) it is the same. It does not sum to one over the labels: the second line prints what it
-# sums to at some rows.
+# a product over the other classes of $p(y_i \neq l \mid f_l)$ (9). The products over rows (7) and over
+# classes (8) are the same. It does not sum to one over the labels: the second line prints the sums at some
+# rows.
 
 # %%
 f = w0 + K @ W
 excess = np.maximum(f + d, 0)
 by_rows = -np.array([np.delete(excess[i], y[i]).sum() for i in range(n)])
 by_classes = -np.array([excess[y != j, j].sum() for j in range(c)])
-ours = likelihoods.hinge(f, y)
+package = likelihoods.hinge(f, y)
 print(
-    "(7) = (8):", np.allclose(by_rows.sum(), by_classes.sum()), " ours:", np.allclose(ours, by_rows)
+    "(7) = (8):",
+    np.allclose(by_rows.sum(), by_classes.sum()),
+    " package:",
+    np.allclose(package, by_rows),
 )
 each = np.stack([likelihoods.hinge(f, np.full(n, j)) for j in range(c)], 1)
 print("sums over the labels:", np.exp(each).sum(1)[:6].round(2))
 
 # %% [markdown]
-# The price of a score, for a row of another class, and the factor it is in the likelihood:
+# The loss of a score, for a row of another class, and the corresponding factor of the likelihood:
 
 # %%
 z = np.linspace(-3, 3, 200)
 figure, ax = plt.subplots(figsize=(6, 3), layout="constrained")
-ax.plot(z, np.maximum(z + d, 0), label="cost $(z + 1/(c-1))_+$")
+ax.plot(z, np.maximum(z + d, 0), label="loss $(z + 1/(c-1))_+$")
 ax.plot(z, np.exp(-np.maximum(z + d, 0)), "--", label="factor of the likelihood")
 ax.axvline(-d, color="0.5", linewidth=1)
 ax.set(xlabel="score of a class that is not the row's own")
@@ -143,18 +145,18 @@ plt.show()
 # ## The penalty as a prior: (10)
 #
 # $\frac{\lambda}{2} \mathrm{tr}(K W W^\top)$ is minus the logarithm of a normal prior of $W$ whose
-# columns sum to zero (10), so that the machine is the mode of a posterior and $\lambda$ plays the
-# part of $\gamma$. Functions drawn from that prior have covariance $K/\lambda$ over rows. A draw of
-# it, $f = L u$ with $L L^\top = K / \lambda$, along a line from one row to another:
+# columns sum to zero (10). The machine is then the mode of a posterior, and $\lambda$ corresponds to
+# $\gamma$. Functions drawn from that prior have covariance $K/\lambda$ over rows. A draw,
+# $f = L u$ with $L L^\top = K / \lambda$, along a line from one row to another:
 
 # %%
 line = X[0] + np.linspace(-1, 2, 80)[:, None] * (X[1] - X[0])
-cov = kernels.gram(kernels.gaussian(theta), line) / 1.0
+cov = kernels.gram(kernels.Gaussian().at(theta), line) / 1.0
 draws = np.linalg.cholesky(cov + 1e-9 * np.eye(80)) @ rng.normal(size=(80, c)) @ H
 figure, ax = plt.subplots(figsize=(6, 3), layout="constrained")
 ax.plot(np.linspace(-1, 2, 80), draws)
 ax.set(
-    xlabel="place on the line: 0 and 1 are rows",
+    xlabel="position on the line: 0 and 1 are rows",
     ylabel="class functions of one draw, $\\lambda = 1$",
 )
 plt.show()
@@ -162,9 +164,9 @@ plt.show()
 # %% [markdown]
 # ## The hierarchy: (11) to (17)
 #
-# Labels depend on latent scores $z_i$ that sum to zero (12), in the way of (6) (11); scores are
-# functions plus noise, $z_{ij} = b_{0j} + k_i^\top b_j + e_{ij}$ (13), (14); and everything has a
-# prior:
+# Labels depend on latent scores $z_i$ that sum to zero (12), with the likelihood (6) (11). Scores are
+# functions plus noise, $z_{ij} = b_{0j} + k_i^\top b_j + e_{ij}$ (13), (14). All parameters have
+# priors:
 #
 # $$\sigma^{-2} \sim G(\tfrac{a_\sigma}{2}, \tfrac{b_\sigma}{2}), \quad
 #   b_{0j} \sim N(0, \tfrac{\sigma^2}{\eta}), \quad
@@ -179,9 +181,9 @@ plt.show()
 # ## The sampler of section 4.1, as printed
 #
 # One sweep: (a) a Metropolis step for every free score; (b) $\sigma^2$ given the scores, with the
-# coefficients integrated out, then the coefficients; (c) $\tau$. Two slips of the print are mended:
+# coefficients integrated out, then the coefficients; (c) $\tau$. Two errors of the print are corrected:
 # the shape of $\sigma^2$ counts the $n(c-1)$ free scores and not $nc$, and the prior is (16) and
-# not (15) ([docs/paper.md](../docs/paper.md) tells why). The rest is on the page.
+# not (15) ([docs/paper.md](../docs/paper.md) explains both).
 
 # %%
 a_sigma, b_sigma, a_tau, b_tau, eta = (
@@ -231,10 +233,10 @@ for _ in range(size(4000, 150)):
 by_hand = np.array(by_hand)[size(1000, 50) :]
 
 # %% [markdown]
-# The package draws from the same posterior if it is told to read the paper as printed,
-# `coupling="independent"`; its default sampler gets there in fewer sweeps. In the picture the two
-# histograms of each parameter should agree as far as the slow chain allows: look at the right-hand
-# side to see how slowly it moves.
+# The package draws from the same posterior with `coupling="independent"`, the columns as printed. Its default
+# sampler needs fewer sweeps. The two histograms of each parameter should agree as far as the slow chain
+# allows; the traces on the right show how slowly it moves. (`BMSVMClassifier.paper()` is the classifier of the
+# paper with the paper's own sampler.)
 
 # %%
 common = {
@@ -245,10 +247,10 @@ common = {
     "num_warmup": size(500, 50),
     "num_samples": size(1000, 50),
     "standardize": False,
-    "calibration": None,
+    "predictive": "paper",
     "random_state": 0,
 }
-printed = BMSVMClassifier(coupling="independent", decision="paper", **common).fit(X, y)
+printed = BMSVMClassifier(coupling="independent", **common).fit(X, y)
 figure, axes = plt.subplots(2, 2, figsize=(10, 5), width_ratios=(1, 1.6), layout="constrained")
 for pair, name, symbol, drawn in zip(
     axes, ("noise_variance", "precision"), (r"$\sigma^2$", r"$\tau$"), by_hand.T, strict=True
@@ -267,7 +269,7 @@ for pair, name, symbol, drawn in zip(
     )
     pair[0].set(xlabel=f"log {symbol}")
     pair[1].plot(drawn[: found.shape[1]], color="0.6", label="by hand, as printed")
-    pair[1].plot(found[0], color="#D55E00", linewidth=0.7, label="package, default sampler")
+    pair[1].plot(found[0], color="#D55E00", linewidth=0.7, label="package, HMC")
     pair[1].set(xlabel="sweep", ylabel=f"log {symbol}")
 axes[0, 1].legend(fontsize="small")
 plt.show()
@@ -275,48 +277,51 @@ plt.show()
 # %% [markdown]
 # ## All classes at once: (18)
 #
-# Under that reading column $j$ never sees a row of its own class. The package's default,
-# `coupling="sum_to_zero"`, instead imposes $Z 1 = 0$ on all scores of (18), own ones included: then
-# $c - 1$ contrasts are regressions on all rows with one design. Below are both readings with the
+# With independent columns, column $j$ does not depend on rows of its own class. The package's default,
+# `coupling="sum_to_zero"`, imposes $Z 1 = 0$ on all scores of (18) instead, own scores included. Then
+# $c - 1$ contrasts are regressions on all rows with one design. Below are both couplings with the
 # paper's constants, kernel and decision rule.
 #
 # ## Prediction: (20)
 #
 # The paper averages the probability of *not* being in a class over the draws and takes the class
-# where it is least:
+# where it is smallest:
 #
 # $$p(y_* \neq j) = \frac{1}{T} \sum_t \exp \left\{ - \left( f_j^{(t)}(x_*) + \tfrac{1}{c-1} \right)_+ \right\}. \tag{20}$$
 #
-# The printed error on waveform, with 300 rows to learn from, is 0.1655.
+# The printed error on waveform, with 300 training rows, is 0.1655.
 
 # %%
-hinge = BMSVMClassifier(decision="paper", **common).fit(X, y)
+hinge = BMSVMClassifier(**common).fit(X, y)
 exclusion = hinge.predict_exclusion(X_new)
 print("(20) gives the predictions:", np.all(exclusion.argmin(1) == hinge.predict(X_new)))
-print(f"error from {n} rows, sum_to_zero:", np.mean(hinge.predict(X_new) != y_new).round(4))
-print(f"error from {n} rows, independent:", np.mean(printed.predict(X_new) != y_new).round(4))
+print(
+    f"error with {n} training rows, sum_to_zero:", np.mean(hinge.predict(X_new) != y_new).round(4)
+)
+print(
+    f"error with {n} training rows, independent:", np.mean(printed.predict(X_new) != y_new).round(4)
+)
 
 # %% [markdown]
 # ## A likelihood that sums to one: (21)
 #
 # $$p(y_i = j \mid z_i) = \frac{\exp \{ (z_{ij} + \frac{1}{c-1})_+ \}}{\sum_l \exp \{ (z_{il} + \frac{1}{c-1})_+ \}}. \tag{21}$$
 #
-# It is what the package uses unless told otherwise, because its averages are probabilities of
-# labels:
+# It is the default of the package, because its averages are probabilities of labels:
 
 # %%
 scores = rng.normal(size=(5, 1)) * np.array([1.0, -0.4, -0.6])
 top = np.exp(np.maximum(scores + d, 0))
 by_hand_21 = top / top.sum(1, keepdims=True)
 print("(21):", np.allclose(by_hand_21, likelihoods.class_probabilities(scores, "normalized")))
-smooth = BMSVMClassifier(**{**common, "likelihood": "normalized"}).fit(X, y)
+smooth = BMSVMClassifier(**{**common, "likelihood": "normalized", "predictive": "posterior"})
+smooth.fit(X, y)
 chances = smooth.predict_proba(X_new)
 print("error:", np.mean(smooth.predict(X_new) != y_new).round(4))
 print("log-loss:", -np.mean(np.log(chances[np.arange(m), y_new])).round(4))
 
 # %% [markdown]
-# ## Where to go on
+# ## Next
 #
-# [docs/paper.md](../docs/paper.md) has a line for every equation with the function that implements
-# it, and every place where the printed algorithm does not sample the printed model. [Notebook
-# 6](06_table_1.py) runs the paper's table again.
+# [docs/paper.md](../docs/paper.md) lists the function that implements each equation, and where the printed
+# algorithm does not sample the printed model. [Notebook 6](06_table_1.py) runs the paper's table again.

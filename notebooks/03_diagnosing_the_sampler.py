@@ -10,18 +10,16 @@
 # %% [markdown]
 # # 3. Diagnosing the sampler
 #
-# **For whom:** someone who has run chains before, with Stan, PyMC or NumPyro, and will not believe
-# a posterior without seeing them.
+# **For whom:** someone who has run chains before, with Stan, PyMC or NumPyro, and wants to check them.
 #
-# **What you will see:** three samplers of one and the same posterior, from the one printed in the
-# paper to the default; the signs by which ArviZ tells which of them has arrived; and what the
-# difference costs.
+# **What you will see:** three samplers of the same posterior, from the one printed in the paper to the
+# default; diagnostics of their convergence with ArviZ; and their cost.
 #
-# | preset | a sweep |
+# | sampler | a sweep |
 # |---|---|
-# | `"paper"` | section 4.1 as printed: a Metropolis step for each score given the functions, the functions given the scores, $\tau$ given the functions |
-# | `"gibbs"` | scores drawn exactly; $\tau$ given the scores, with everything Gaussian integrated out |
-# | `"default"` | functions integrated out throughout; scores, $\tau$ and $\sigma^2$ moved together by momentum (Hamiltonian Monte Carlo) in coordinates in which the prior is standard normal |
+# | `Paper` | section 4.1: a Metropolis step for each score given the functions, the functions given the scores, $\tau$ given the functions |
+# | `Gibbs` | scores drawn exactly; $\tau$ given the scores, with everything Gaussian integrated out |
+# | `HMC` | the default: Hamiltonian Monte Carlo for scores, $\tau$ and $\sigma^2$ together, with the functions integrated out, in coordinates in which the prior is standard normal |
 
 # %%
 import warnings
@@ -31,15 +29,14 @@ import matplotlib.pyplot as plt
 import numpy as np
 from setting import size
 
-from bmsvm import PAPER, BMSVMClassifier, datasets
+from bmsvm import HMC, PAPER, BMSVMClassifier, Gibbs, Paper, datasets
 from bmsvm.arviz import to_arviz
 
 # %% [markdown]
 # ## One posterior, three samplers
 #
-# The wine data, the hinge of the paper, its constants and its lengthscale. All get the same number
-# of sweeps. The classifier warns where chains have not converged; here we know, and look for
-# ourselves.
+# The wine data, with the hinge of the paper, its constants and its lengthscale. All samplers make the same number
+# of sweeps. The classifier warns if chains have not converged; the warnings are turned off here.
 
 # %%
 X, y = datasets.load_wine(return_X_y=True)
@@ -47,84 +44,84 @@ X, y = X[:: size(1, 2)], y[:: size(1, 2)]
 X, y = X[: size(178, 64)], y[: size(178, 64)]
 draws = size(500, 50)
 models, data, seconds = {}, {}, {}
-for preset in ("paper", "gibbs", "default"):
+for sampler in (Paper(thinning=1), Gibbs(), HMC()):
+    name = str(sampler)
     model = BMSVMClassifier(
-        preset=preset,
+        sampler=sampler,
         likelihood="hinge",
         lengthscale=3.5,
         hyperparameters=PAPER,
         num_chains=size(4, 2),
         num_warmup=size(500, 50),
         num_samples=draws,
-        calibration=None,
+        predictive="posterior",
         random_state=0,
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model.fit(X, y)
         so_far = model.run_.seconds
-        model.fit_more(draws)  # compiled by now: this is the time of the draws alone
-        seconds[preset] = model.run_.seconds - so_far
-    models[preset], data[preset] = model, to_arviz(model)
+        model.fit_more(draws)  # already compiled: this is the time of the draws alone
+        seconds[name] = model.run_.seconds - so_far
+    models[name], data[name] = model, to_arviz(model)
 
 # %% [markdown]
-# ## Look at the chains
+# ## Trace plots
 #
-# Each line is a chain of $\log \tau$. Where a chain has mixed it looks like noise, and all of them
-# cover the same heights. Where it has not it wanders, and the chains stand in different places:
-# such a picture says nothing about the posterior yet, however many draws are in it.
+# Each line is a chain of $\log \tau$. Chains that mix look like noise and cover the same range. Chains that do not mix
+# drift and stay in different places. Such chains say nothing about the posterior, however many draws they have.
 
 # %%
 figure, axes = plt.subplots(3, 1, figsize=(9, 7), sharex=True, sharey=True, layout="constrained")
-for ax, (preset, model) in zip(axes, models.items(), strict=True):
+for ax, (name, model) in zip(axes, models.items(), strict=True):
     for chain in np.log(model.run_.samples["precision"]):
         ax.plot(chain, linewidth=0.7)
-    ax.set(title=f'preset="{preset}"', ylabel=r"$\log \tau$")
+    ax.set(title=name, ylabel=r"$\log \tau$")
 axes[-1].set(xlabel="draw")
 plt.show()
 
 # %% [markdown]
-# ## The numbers
+# ## R-hat and effective sample size
 #
-# `r_hat` compares the spread between chains with that within them: 1 where they agree, and above
-# 1.01 where one should not believe them. `ess_bulk` is how many independent draws the chains are
-# worth for the middle of the distribution, `ess_tail` for its ends; below 400 neither says much.
+# `r_hat` compares the variance between chains with that within them. It should be below 1.01. `ess_bulk` is the
+# number of independent draws that would be as accurate for the centre of the distribution, `ess_tail` for its tails.
+# Both should be above 400.
 
 # %%
 names = ["noise_variance", "precision"]
-for preset, each in data.items():
-    print(preset)
+for name, each in data.items():
+    print(name)
     print(az.summary(each, var_names=names).filter(["mean", "ess_bulk", "ess_tail", "r_hat"]), "\n")
 
 # %% [markdown]
-# The parameters are not what predictions are made of. The classifier also watches the class
-# functions at some training rows, and keeps the result:
+# Predictions depend on the class functions. The classifier therefore also checks these at some training rows, and
+# keeps the result:
 
 # %%
-for preset, model in models.items():
+for name, model in models.items():
     worst = max(model.diagnostics_.values(), key=lambda found: found.r_hat)
-    fewest = min(found.ess for found in model.diagnostics_.values())
-    print(f"{preset:8s} worst R-hat {worst.r_hat:.3f}, fewest effective draws {fewest:.0f}")
+    smallest = min(found.ess for found in model.diagnostics_.values())
+    print(
+        f"{name:8s} largest R-hat {worst.r_hat:.3f}, smallest effective sample size {smallest:.0f}"
+    )
 
 # %% [markdown]
-# ## Ranks
+# ## Rank plots
 #
-# Put the draws of all chains in order and count, for each chain, where its draws stand. If the
-# chains agree every rank is as likely in one as in another, and the bars (or curves, with ArviZ
-# 1.x) are level. First the sampler of the paper, then the default: slopes and hollows are chains
-# that have been in different places.
+# The draws of all chains are ranked together. If the chains agree, the ranks of each chain are uniform, and the bars (or
+# curves, with ArviZ 1.x) are level. The first plot is the sampler of the paper, the second the default.
 
 # %%
-az.plot_rank(data["paper"], var_names=["precision"])
+az.plot_rank(data["Paper"], var_names=["precision"])
 plt.show()
-az.plot_rank(data["default"], var_names=["precision"])
+az.plot_rank(data["HMC"], var_names=["precision"])
 plt.show()
 
 # %% [markdown]
-# ## What a draw remembers
+# ## Autocorrelation
 #
-# The correlation between draws some sweeps apart. A sampler is done with the past when its curve
-# reaches zero.
+# The correlation between draws that are some sweeps apart. Draws are nearly independent at lags where the curve has
+# reached zero.
 
 # %%
 
@@ -138,39 +135,38 @@ def autocorrelation(chains, lags):
 
 lags = np.arange(size(100, 20))
 figure, ax = plt.subplots(figsize=(7, 3.5), layout="constrained")
-for (preset, model), line in zip(models.items(), ("-", "--", ":"), strict=True):
+for (name, model), line in zip(models.items(), ("-", "--", ":"), strict=True):
     chains = np.log(model.run_.samples["precision"])
-    ax.plot(lags, autocorrelation(chains, lags), line, linewidth=2, label=preset)
+    ax.plot(lags, autocorrelation(chains, lags), line, linewidth=2, label=name)
 ax.axhline(0, color="0.5", linewidth=1)
 ax.set(xlabel="sweeps apart", ylabel=r"correlation of $\log \tau$")
 ax.legend()
 plt.show()
 
 # %% [markdown]
-# ## What it costs
+# ## Cost
 #
-# A sweep of the default does more work: up to a hundred steps of a trajectory. So count effective
-# draws by the second, not by the sweep, and of the slowest quantity that is watched.
+# A sweep of `HMC` does more work: a trajectory has up to 128 steps. So the samplers are compared by effective draws per
+# second, for the quantity that mixes slowest.
 
 # %%
-for preset, model in models.items():
-    fewest = min(found.ess for found in model.diagnostics_.values()) / 2  # of half the draws
+for name, model in models.items():
+    smallest = min(found.ess for found in model.diagnostics_.values()) / 2  # of half the draws
     print(
-        f"{preset:8s} {draws} draws a chain in {seconds[preset]:6.2f} s: {fewest / seconds[preset]:8.1f} effective draws a second"
+        f"{name:8s} {draws} draws of each chain in {seconds[name]:6.2f} s: {smallest / seconds[name]:8.1f} effective draws per second"
     )
 
 # %% [markdown]
-# `make bench` measures this with care, on five data sets and against NumPyro's NUTS on the same
-# density ([docs/sampler.md](../docs/sampler.md)).
+# `make bench` measures this on five data sets, and compares with NumPyro's NUTS on the same density
+# ([docs/sampler.md](../docs/sampler.md)).
 #
-# ## What the sampler says of itself
+# ## Statistics of the sampler
 #
-# `sample_stats` has the acceptance of every move that can be refused, and the size of its steps.
-# The default aims at an acceptance of its own while it warms up; one near 0 or exactly 1 would be a
-# sign of a step that is too long or too short.
+# `sample_stats` has the acceptance probability and the step size. `HMC` tunes the step size to a target acceptance
+# probability during warm-up. A value near 0, or exactly 1, would mean that the step is too long or too short.
 
 # %%
-stats = data["default"]["sample_stats"]
+stats = data["HMC"]["sample_stats"]
 print(
     "acceptance:",
     float(stats["acceptance_rate"].mean()),
@@ -179,12 +175,12 @@ print(
 )
 
 # %% [markdown]
-# ## If your chains look like the first picture
+# ## If chains do not mix
 #
-# - `model.fit_more(500)` makes more draws, from where the chains stand.
-# - A larger `num_warmup` helps if R-hat stays high: the chains had not arrived when counting began.
-# - `hyperparameters=None` (the default) keeps $\sigma^2$ near 1. With the paper's priors it can
-#   wander far where classes are well separated.
-# - The blocks of `bmsvm.inference.blocks` (`interweave`, `scale`, `collapsed_parameters`, ...) can
-#   be put together otherwise: `BMSVMGibbs(blocks=...)` is a NumPyro kernel, and `to_arviz` takes
-#   its `MCMC`.
+# - `model.fit_more(500)` continues the chains.
+# - A larger `num_warmup` helps if R-hat stays high: the chains had not converged at the end of warm-up.
+# - `hyperparameters=None` (the default) keeps $\sigma^2$ near 1. With the paper's priors it can become large where classes
+#   are well separated.
+# - Other sweeps can be composed from `bmsvm.inference.blocks` (`scale`, `collapsed_parameters`, ...):
+#   `BMSVMGibbs(sampler=bmsvm.inference.Blocks(sweep=(...)))` is a NumPyro kernel, and `to_arviz` accepts its
+#   `MCMC`.

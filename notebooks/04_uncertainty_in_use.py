@@ -10,15 +10,13 @@
 # %% [markdown]
 # # 4. Uncertainty in use
 #
-# **For whom:** someone who has to act on predictions, and may ask a person where the machine is in
-# doubt.
+# **For whom:** someone who acts on predictions and can pass uncertain cases to a person.
 #
-# **What you will see:** which rows to hand on, so that the rest is right as often as you need; sets
-# of classes instead of single ones; and what the model says of things it has never seen, beside
-# what an SVM says.
+# **What you will see:** which rows to pass on for a given accuracy of the others; sets of classes
+# instead of single classes; and the predictions for an unseen class, compared with those of an SVM.
 
 # %%
-import copy
+from dataclasses import replace
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -35,10 +33,8 @@ from bmsvm import BMSVMClassifier, datasets, plots
 # %% [markdown]
 # ## Silhouettes of vehicles
 #
-# 846 silhouettes, 18 measurements of each: a bus, two makes of car (Opel and Saab) that look alike,
-# and a van. **The van is kept from the model altogether.** Of the others some are learned from and
-# the rest is held out. The search for the lengthscale may warn that it has not quite ended; nothing
-# below hangs on its last digit.
+# 846 silhouettes with 18 measurements each: a bus, two similar makes of car (Opel and Saab), and a van. **The vans are
+# not used for training.** The other silhouettes are split into training rows and held-out rows.
 
 # %%
 vehicle = datasets.load_vehicle()
@@ -59,21 +55,20 @@ print(
 )
 
 # %% [markdown]
-# ## Hand on the doubtful ones
+# ## Reject uncertain rows
 #
-# From the right to the left of this picture ever more rows are kept. The line is how often the rest
-# is right, with its interval; the dashed line is what the probabilities promise without seeing a
-# label. Read off how many rows must be handed on for the accuracy you need; and if the two lines
-# lie together, you can read it off the promise, before there are labels.
+# The plot shows the accuracy of the accepted rows against the share of rejected rows. The solid line is the observed
+# accuracy with its interval. The dashed line is the accuracy expected from the probabilities alone, without labels. If the
+# two lines agree, the expected accuracy can be used where no labels are known.
 
 # %%
 plots.rejection(chances, y_new, classes=model.classes_)
 plt.show()
 
 # %% [markdown]
-# `predict_reject` does that: it keeps the most certain rows, as many as their expected error
-# allows, and masks the rest. With `each_row=True` every single row kept has to meet the target,
-# which keeps fewer, and no row depends on the others.
+# `predict_reject` accepts the most certain rows, as many as the target of their expected error allows, and masks the
+# others. With `each_row=True` each accepted row has to meet the target on its own. This accepts fewer rows, and the
+# decision for a row does not depend on the other rows.
 
 # %%
 for error in (0.2, 0.1, 0.05):
@@ -83,17 +78,15 @@ for error in (0.2, 0.1, 0.05):
         wrong = np.mean(answers.data[kept] != y_new[kept]) if kept.any() else np.nan
         what = "each row" if each_row else "together"
         print(
-            f"target {error:.2f} {what}: {kept.mean():4.0%} of the rows kept, {wrong:.3f} of them wrong"
+            f"target {error:.2f} {what}: {kept.mean():4.0%} of the rows accepted, {wrong:.3f} of them wrong"
         )
 
 # %% [markdown]
 # ## Sets instead of labels
 #
-# `prediction_sets` gives the smallest set of classes that holds the truth with some probability.
-# What it should hold: at each level, at least that share of the rows has its class in the set
-# (left). The line lies above the promise because a set takes in whole classes, and the last of them
-# mostly overshoots. What it costs: the number of classes in it (right). Here most sets of two
-# should be *opel or saab*, which is an honest answer; they are counted below.
+# `prediction_sets` returns the smallest set of classes with a given probability. The left plot shows the share of rows whose
+# class is in the set, which should be at least the level. It is above the level, because a set has whole classes. The right plot
+# shows the sizes of the sets. Most sets of two should be *opel or saab*; the next cell counts them.
 
 # %%
 levels = np.array([0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99])
@@ -101,9 +94,9 @@ truth = np.searchsorted(model.classes_, y_new)
 sets = [model.prediction_sets(X_new, level) for level in levels]
 covered = [each[np.arange(len(truth)), truth].mean() for each in sets]
 figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
-left.plot([0.5, 1], [0.5, 1], "--", color="0.4", label="as promised")
-left.plot(levels, covered, "o-", color="#0072B2", label="found")
-left.set(xlabel="level asked for", ylabel="share of rows whose class is in the set")
+left.plot([0.5, 1], [0.5, 1], "--", color="0.4", label="nominal")
+left.plot(levels, covered, "o-", color="#0072B2", label="observed")
+left.set(xlabel="level", ylabel="share of rows whose class is in the set")
 left.legend()
 bottom = np.zeros(len(levels))
 for count, colour, hatch in zip(
@@ -119,9 +112,7 @@ for count, colour, hatch in zip(
         label=f"{count} of 3 classes",
     )
     bottom += share
-right.set(
-    xticks=range(len(levels)), xticklabels=levels, xlabel="level asked for", ylabel="share of rows"
-)
+right.set(xticks=range(len(levels)), xticklabels=levels, xlabel="level", ylabel="share of rows")
 right.legend(loc="lower left")
 plt.show()
 
@@ -132,12 +123,11 @@ pairs, counts = np.unique(
 dict(zip(pairs.tolist(), counts.tolist(), strict=True))
 
 # %% [markdown]
-# ## Chance and ignorance
+# ## Aleatoric and epistemic uncertainty
 #
-# Doubt has two sources. *Aleatoric*: the functions are known and still leave both cars possible.
-# *Epistemic*: the posterior does not agree on the functions, for want of data there. The vans are
-# the test: the model has no class for them, and should notice. In the picture each point is a
-# silhouette. Cars that look alike have much of the first; vans should lie higher than the rest.
+# Uncertainty has two parts. *Aleatoric*: it would remain if the functions were known, as for the two similar cars.
+# *Epistemic*: the data do not determine the functions there. The model has no class for vans, so their epistemic
+# uncertainty should be large. Each point of the plot is a silhouette.
 
 # %%
 known, unknown = model.predict_uncertainty(X_new), model.predict_uncertainty(vans)
@@ -149,7 +139,7 @@ ax.plot(
     markersize=4,
     alpha=0.6,
     color="#0072B2",
-    label="classes that were learned",
+    label="known classes",
 )
 ax.plot(
     unknown.aleatoric,
@@ -158,37 +148,35 @@ ax.plot(
     markersize=5,
     alpha=0.6,
     color="#D55E00",
-    label="vans, never seen",
+    label="vans, unseen",
 )
-ax.set(xlabel="chance: aleatoric, nats", ylabel="ignorance: epistemic, nats")
+ax.set(xlabel="aleatoric, nats", ylabel="epistemic, nats")
 ax.legend()
 plt.show()
 
 # %% [markdown]
-# As a number: the chance that a van is more doubtful than a silhouette of a known class (AUROC; one
-# half is guessing, one is always). For the SVM the doubt is one less the largest calibrated
-# probability.
+# The area under the ROC curve is the probability that a van is more uncertain than a silhouette of a known class (0.5 is
+# guessing). For the SVM the uncertainty is one minus the largest calibrated probability.
 
 # %%
 which = np.repeat([0, 1], [len(X_new), len(vans)])
-doubts = {
-    "bmsvm, ignorance": np.concatenate([known.epistemic, unknown.epistemic]),
-    "bmsvm, one less the largest probability": 1
+uncertainties = {
+    "bmsvm, epistemic": np.concatenate([known.epistemic, unknown.epistemic]),
+    "bmsvm, one minus the largest probability": 1
     - model.predict_proba(np.concatenate([X_new, vans])).max(1),
-    "SVC, one less the largest probability": 1
+    "SVC, one minus the largest probability": 1
     - svc.predict_proba(np.concatenate([X_new, vans])).max(1),
 }
-for name, doubt in doubts.items():
-    print(f"{name:40s} {roc_auc_score(which, doubt):.3f}")
+for name, values in uncertainties.items():
+    print(f"{name:42s} {roc_auc_score(which, values):.3f}")
 
 # %% [markdown]
-# ## Walking away from the data
+# ## Rows far from the data
 #
-# Take held-out rows and move them away from the mean of the data, in a random direction each. Far
-# from all data nobody can know the class. Solid: the Gaussian process's own uncertainty, the
-# default (`uncertainty="gp"`), which grows as one leaves. Dashed: the kernel expansion (1) as in
-# the paper (`"representer"`), whose functions vanish far away, whatever was learned. Dotted: the
-# SVM, which goes to one and the same answer for everything.
+# Held-out rows are moved away, each in a random direction. Solid: the default, in which a new row has the variance of
+# the Gaussian process that the training rows leave, so that the uncertainty grows with the distance. Dashed: the kernel
+# expansion (1) as in the paper (`Predictive(remainder=False)`), whose functions vanish far away. Dotted: the SVM, whose
+# answer far away is the same for all rows.
 
 # %%
 rng = np.random.default_rng(0)
@@ -196,19 +184,23 @@ direction = rng.normal(size=(40, X.shape[1]))
 direction /= np.linalg.norm(direction, axis=1, keepdims=True)
 distances = np.array([0, 1, 2, 4, 8, 16, 32])
 walks = [X_new[:40] + step * direction * X.std(0) for step in distances]
-plain = copy.copy(model).set_params(uncertainty="representer")  # the same chains
+standardized = [model.standardized_rows(walk) for walk in walks]
+expansion = replace(model.posterior_, remainder=False)  # the same draws
 figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
-for each, line, label in ((model, "-", "gp"), (plain, "--", "representer")):
-    left.plot(
-        distances, [each.predict_uncertainty(w).epistemic.mean() for w in walks], line, label=label
-    )
-    right.plot(distances, [each.predict_proba(w).max(1).mean() for w in walks], line, label=label)
+for posterior, line, label in (
+    (model.posterior_, "-", "Gaussian process"),
+    (expansion, "--", "kernel expansion (1)"),
+):
+    epistemic = [posterior.uncertainty(rows).epistemic.mean() for rows in standardized]
+    largest = [posterior.probabilities(rows).max(1).mean() for rows in standardized]
+    left.plot(distances, epistemic, line, label=label)
+    right.plot(distances, largest, line, label=label)
 right.plot(
     distances, [svc.predict_proba(w).max(1).mean() for w in walks], ":", label="SVC, calibrated"
 )
-left.set(xlabel="steps away, in standard deviations", ylabel="ignorance, nats")
+left.set(xlabel="distance, in standard deviations", ylabel="epistemic, nats")
 right.set(
-    xlabel="steps away, in standard deviations", ylabel="largest probability, mean", ylim=(0, 1.02)
+    xlabel="distance, in standard deviations", ylabel="largest probability, mean", ylim=(0, 1.02)
 )
 right.axhline(1 / 3, color="0.7", linewidth=1)
 left.legend()
@@ -216,11 +208,9 @@ right.legend()
 plt.show()
 
 # %% [markdown]
-# ## What to remember
+# ## Summary
 #
-# - `predict_reject(X, error=0.05)` if there is somebody to ask; check the promise once with
-#   `plots.rejection` on rows held out.
-# - `prediction_sets(X, level=0.9)` if some answer is better than none.
-# - `predict_uncertainty(X).epistemic` to find what the model has not seen the like of. It sees
-#   distance from the data, not every kind of novelty: something new that lies among the old classes
-#   looks like one of them.
+# - `predict_reject(X, error=0.05)` if uncertain rows can be passed on. Check it with `plots.rejection` on held-out rows.
+# - `prediction_sets(X, level=0.9)` if several classes are a useful answer.
+# - `predict_uncertainty(X).epistemic` to find rows unlike the training rows. It measures distance from the data: a new
+#   class that lies among the known classes is not detected.

@@ -10,14 +10,14 @@
 # %% [markdown]
 # # 6. Table 1 of the paper, run again
 #
-# **For whom:** someone who wants to see whether the printed numbers come out.
+# **For whom:** someone who wants to check the printed numbers.
 #
-# **What you will see:** cells of the paper's only table, run here, each beside the number that is
-# printed; and why some of them differ.
+# **What you will see:** cells of the paper's only table, computed here, each beside the printed
+# number; and why some of them differ.
 #
-# `make table1` in the repository computes the whole table, in `table1-output`. Every finished cell is
-# a file there and is not computed again. This notebook runs the same command for the few cells that
-# are named below; name more of them, or the folder of a run of yours.
+# `make table1` in the repository computes the whole table, in `table1-output`. Every finished cell is a file there and
+# is not computed again. This notebook runs the same command for the cells named below. Name more of them, or the
+# folder of another run.
 
 # %%
 import json
@@ -33,17 +33,17 @@ from reproduction.table1 import main
 # %% [markdown]
 # ## The rows
 #
-# | row | what it is |
+# | row | content |
 # |---|---|
-# | `bmsvm` | the printed model and sampler, the slips mended; each column sees only rows of other classes |
-# | `all_rows` | the literal reading of (18): every column on all rows. It has no stationary distribution; it is here because it comes close to the printed numbers |
-# | `sum_to_zero` | the package's reading: scores that sum to zero, all rows, under the paper's hinge |
+# | `bmsvm` | `BMSVMClassifier.paper()`, the printed model and sampler, with corrected conditionals; each column sees only rows of other classes |
+# | `all_rows` | the literal reading of (18): every column on all rows. It has no stationary distribution, but comes close to the printed numbers |
+# | `sum_to_zero` | scores that sum to zero, all rows, with the paper's hinge |
 # | `normalized` | the same with the normalised likelihood (21), the classifier's default |
-# | `msvm`, `ovr`, `altmsvm` | machines without a posterior, tuned by folds |
+# | `msvm`, `ovr`, `altmsvm` | machines without a posterior, tuned by cross-validation |
 #
 # ## Run
 #
-# Wine, one row left out at a time: 178 fits for each cell.
+# Leave-one-out on wine: 178 fits for each cell.
 
 # %%
 output = Path("output/table1-quick" if SMALL else "output/table1")
@@ -54,23 +54,22 @@ main(arguments + (["--quick"] if SMALL else []))
 # %% [markdown]
 # ## The table
 #
-# Errors with one standard error, beside them the printed ones. An error of 0.0169 is three wines of
-# 178. So read the difference between two cells in wines: one or two of them are no difference.
+# Errors with one standard error, and the printed ones. An error of 0.0169 is three wines of 178, so a
+# difference of one or two wines means nothing.
 
 # %%
 display(Markdown((output / "table1.md").read_text()))
 
 # %% [markdown]
-# As a picture: points are this run with its standard error, upright strokes the printed numbers.
+# In the figure, points are this run with its standard error, and vertical marks are the printed numbers.
 
 # %%
 display(Image(str(output / "table1.png")))
 
 # %% [markdown]
-# ## Did the chains arrive?
+# ## Convergence
 #
-# A table of errors says nothing about that. Every cell has R-hat over its fits, the median and the
-# largest:
+# Every cell has R-hat over its fits, the median and the largest:
 
 # %%
 for cell in json.loads((output / "table1.json").read_text()):
@@ -81,13 +80,11 @@ for cell in json.loads((output / "table1.json").read_text()):
         )
 
 # %% [markdown]
-# ## Why cells differ from the printed ones
+# ## Differences from the printed numbers
 #
-# - Column $j$ of the printed model never sees a row of its own class. On glass and vehicle that
-#   costs a lot.
-# - The printed vehicle errors are multiples of 1/346, and 300 + 346 rows are fewer than the data
-#   set has; three classes come close to them, four do not.
-# - The splits of the paper are not published; waveform is drawn anew.
+# - Column $j$ of the printed model does not depend on rows of its own class. On glass and vehicle the error is therefore large.
+# - The printed vehicle errors are multiples of 1/346, and 300 + 346 rows are fewer than the data set has. The
+#   printed column seems to belong to neither version of the data.
+# - The splits of the paper are not published, and waveform is generated again.
 #
-# [docs/table1.md](../docs/table1.md) has the protocol, the whole table as far as it was run, and
-# more on each difference.
+# [docs/table1.md](../docs/table1.md) has the protocol, the tables, and more on each difference.

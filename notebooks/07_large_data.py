@@ -10,12 +10,11 @@
 # %% [markdown]
 # # 7. Large data
 #
-# **For whom:** someone with more rows than the other notebooks have, who wants to know before
-# fitting how long it will take and what will break first.
+# **For whom:** someone with more rows than in the other notebooks, who wants to estimate time and memory
+# before fitting.
 #
-# **What you will see:** how the time of a fit grows with the rows $n$ to learn from; that the
-# number of rows to *predict* hardly matters; what more rows buy; where exact inference ends; and
-# what a Gram matrix of low rank does beyond.
+# **What you will see:** how the time of a fit grows with the number $n$ of training rows; the cost of
+# prediction; how the error falls with $n$; the limits of exact inference; and low-rank Gram matrices.
 
 # %%
 import time
@@ -25,22 +24,21 @@ import matplotlib.pyplot as plt
 import numpy as np
 from setting import size
 
-from bmsvm import BMSVMClassifier, datasets
+from bmsvm import BMSVMClassifier, Nystrom, datasets
 
-warnings.simplefilter(
-    "ignore", UserWarning
-)  # chains are short on purpose: only their cost is asked
+# Chains are short, because only their cost is measured.
+warnings.simplefilter("ignore", UserWarning)
 
 # %% [markdown]
-# ## Learning: what grows with $n$
+# ## Training cost
 #
-# The Gram matrix has $n^2$ entries. Before sampling it is factored once, $O(n^3)$; after that each
-# step of a trajectory is a product with an $n \times n$ matrix, $O(n^2 c)$, and a sweep is tens of
-# such steps. The lengthscale is fixed here, so that one factorisation is all. (By default it is
-# found by folds, eight factorisations, on 1024 rows at most: `lengthscale_rows_` says on how many.)
+# The Gram matrix has $n^2$ entries. It is factored once before sampling, $O(n^3)$. After that each step of a trajectory is a
+# product with an $n \times n$ matrix, $O(n^2 c)$, and a sweep has tens of such steps. The lengthscale is fixed here, so there is one
+# factorisation. (By default it is chosen by cross-validation on at most 1024 rows, with eight factorisations;
+# `model.selection_.num_rows` is the number of rows.)
 #
-# Below: waveform, a fit for each $n$. *Set-up and warm-up* includes compiling, once for each shape;
-# *a sweep* is timed by continuing the chains.
+# The cell fits waveform for each $n$. The time of the first fit includes compilation. The time of a sweep is measured by
+# continuing the chains.
 
 # %%
 counts = size([250, 500, 1000, 2000], [64, 128])
@@ -51,12 +49,12 @@ sweeps = size(50, 20)
 first, each, errors, models = [], [], [], []
 for n in counts:
     model = BMSVMClassifier(
-        features="exact",
+        approximation="exact",
         lengthscale=6.0,
         num_chains=2,
         num_warmup=size(100, 30),
         num_samples=sweeps,
-        calibration=None,
+        predictive="posterior",
         random_state=0,
     )
     began = time.perf_counter()
@@ -73,11 +71,9 @@ for n in counts:
     )
 
 # %% [markdown]
-# On double logarithmic axes a power of $n$ is a straight line, and its slope the power. Left:
-# compare with the dashed line of slope 2; small problems lie above it, as they do not fill the
-# processor. Right: the error. Look where it stops falling: rows beyond that point cost time and buy
-# nothing, and a part of the data does as well. The best error that anybody can reach on these data
-# is about 0.14.
+# Left: on logarithmic axes a power of $n$ is a straight line whose slope is the exponent; the dashed line has slope 2. Right: the
+# error. Where it stops falling, more rows only cost time, and a part of the data is sufficient. The best possible error on these
+# data is about 0.14.
 
 # %%
 figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
@@ -85,19 +81,19 @@ left.loglog(counts, each, "o-", color="#0072B2", label="a sweep of two chains")
 left.loglog(
     counts, each[-1] * (np.array(counts) / counts[-1]) ** 2, "--", color="0.5", label="slope 2"
 )
-left.set(xlabel="rows to learn from, n", ylabel="seconds")
+left.set(xlabel="training rows, n", ylabel="seconds")
 left.legend()
 right.semilogx(counts, errors, "s-", color="#D55E00")
 right.axhline(0.14, color="0.5", linestyle=":", linewidth=1)
-right.set(xlabel="rows to learn from, n", ylabel="error on new rows")
+right.set(xlabel="training rows, n", ylabel="error on new rows")
 plt.show()
 
 # %% [markdown]
-# ## Predicting: rows in parts
+# ## Prediction cost
 #
-# New rows do not see each other. They are predicted in parts of a size that keeps memory bounded,
-# and the answer for a row does not depend on the part that it is in, to the last bit. So time is
-# proportional to the number of rows, after a first part that compiles.
+# New rows are predicted independently of each other, in blocks of fixed size, so that memory is bounded. The prediction of a row
+# does not depend on its block, bit for bit. After the first block, which compiles, the time is proportional to the number of
+# rows.
 
 # %%
 model = models[0]
@@ -108,20 +104,19 @@ for count in many:
     began = time.perf_counter()
     chances = model.predict_proba(rows[:count])
     took = time.perf_counter() - began
-    print(f"{count:6d} rows in {took:6.2f} s, {1e6 * took / count:6.1f} microseconds a row")
+    print(f"{count:6d} rows in {took:6.2f} s, {1e6 * took / count:6.1f} microseconds per row")
 print(
-    "the same to the last bit:",
+    "the same bits:",
     np.array_equal(model.predict_proba(rows[100:400]), chances[100:400]),
 )
 
 # %% [markdown]
-# A row costs its kernel with all training rows and a product with the weights of every draw: fewer
-# draws or fewer training rows make it cheaper. `num_samples=100` is often enough for probabilities,
-# if the chains have converged.
+# The cost of a row is its kernel with all training rows and a product with the weights of every draw. Fewer draws or fewer training
+# rows make it cheaper.
 #
-# ## Where it ends
+# ## Limits of exact inference
 #
-# Extrapolate from the last point, with $n^2$ for a sweep and $8n^2$ bytes for one matrix:
+# Extrapolation from the last point, with $n^2$ for a sweep and $8n^2$ bytes for one matrix:
 
 # %%
 for n in (5_000, 20_000, 100_000):
@@ -131,24 +126,22 @@ for n in (5_000, 20_000, 100_000):
     )
 
 # %% [markdown]
-# At a few thousand rows patience ends, soon after it memory.
+# Exact inference is practical up to a few thousand rows.
 #
 # ## Low rank
 #
-# With `features="nystrom"` the functions live on $r$ landmarks instead of on all rows: a sweep is
-# $O(n r c)$, and memory $O(n r)$. The scores are integrated out, so that a sweep moves $r$
-# coordinates for each column and not $n$. Unless something is said, the classifier does so by
-# itself beyond 2000 rows. First the same rows as before, where the exact answer is known:
+# With `approximation=Nystrom(rank=r)` the functions are determined by $r$ landmarks instead of all rows. A sweep is $O(n r c)$, and
+# memory is $O(n r)$. The scores are integrated out, so that a sweep moves $r$ coordinates for each column instead of $n$. This is the
+# default beyond 2000 rows. First the same rows as before, where the exact result is known:
 
 # %%
 low = BMSVMClassifier(
-    features="nystrom",
-    rank=size(200, 32),
+    approximation=Nystrom(rank=size(200, 32)),
     lengthscale=6.0,
     num_chains=2,
     num_warmup=size(100, 30),
     num_samples=sweeps,
-    calibration=None,
+    predictive="posterior",
     random_state=0,
 )
 n = counts[-1]
@@ -156,12 +149,13 @@ low.fit(X[:n], y[:n])
 so_far = low.run_.seconds
 low.fit_more(sweeps)
 apart = np.abs(low.predict_proba(X_new) - models[-1].predict_proba(X_new)).mean()
-print(f"a sweep: {1000 * (low.run_.seconds - so_far) / sweeps:.1f} ms, exact {1000 * each[-1]:.1f}")
+low_sweep = (low.run_.seconds - so_far) / (sweeps * low.run_.thinning)
+print(f"a sweep: {1000 * low_sweep:.1f} ms, exact {1000 * each[-1]:.1f} ms")
 print(f"class probabilities differ from the exact ones by {apart:.4f} on average")
 print(f"error {np.mean(low.predict(X_new) != y_new):.3f}, exact {errors[-1]:.3f}")
 
 # %% [markdown]
-# Then as many rows as were out of reach above.
+# Then more rows than exact inference could use.
 
 # %%
 n = size(20_000, 400)
@@ -172,10 +166,10 @@ print(f"n = {n}: fitted in {time.perf_counter() - began:.1f} s")
 print(f"error {np.mean(low.predict(X_new) != y_new):.3f}")
 
 # %% [markdown]
-# What else helps:
+# Other options:
 #
-# - **Learn from a part.** The picture above says whether that costs anything. Take rows with the
-#   classes in proportion (`train_test_split(..., stratify=y)`), and predict all.
-# - **Fix the lengthscale**, or find it on a part and pass the number.
-# - **Do not lose a long run**: `fit(X, y, checkpoint="folder")` keeps the chains while they run,
-#   and the same call goes on after a crash.
+# - **Train on a part of the rows**, with the classes in proportion (`train_test_split(..., stratify=y)`). The plot above shows
+#   whether this increases the error.
+# - **Fix the lengthscale**, or choose it on a part of the rows and pass the number.
+# - **Use a checkpoint** for a long run: `fit(X, y, checkpoint="folder")` stores the chains while they run, and the same call
+#   resumes after a crash.

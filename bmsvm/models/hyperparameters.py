@@ -17,7 +17,7 @@ class Hyperparameters:
 
     The defaults are the paper's (:data:`PAPER`) except for the noise variance, which is near 1.
     Labels say little about the overall scale of the scores. Under the paper's prior it grows large
-    where classes are far apart, and chains mix badly; docs/classifier.md has the measurements.
+    where classes are far apart, and chains mix badly (docs/classifier.md).
 
     ``1/sigma2 ~ Gamma(noise_shape/2, rate noise_rate/2)``,
     ``tau ~ Gamma(precision_shape/2, rate precision_rate/2)``,
