@@ -279,7 +279,7 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
         """Indices in the data of the rows of positive weight, shape (n,)."""
         check_is_fitted(self, "posterior_")
         every = np.arange(len(self.posterior_.training_rows))
-        return every if self._kept is None else self._kept
+        return every if self.kept_rows_ is None else self.kept_rows_
 
     def _check_settings(self, checkpoint: Any) -> None:
         """Raise ``ValueError`` for settings that make no sense, before any work is done."""
