@@ -67,7 +67,7 @@ WEIGHTS_ARE_NOT_COUNTS = {
 
 
 @parametrize_with_checks(
-    [BMSVMClassifier(lengthscale=0.7, sampler=Paper(thinning=1), **SMALL)],  # quick to compile
+    [BMSVMClassifier(lengthscale=0.7, **SMALL)],
     expected_failed_checks=lambda estimator: WEIGHTS_ARE_NOT_COUNTS,
 )
 def test_scikit_learn_finds_nothing_to_complain_about(estimator, check):
@@ -266,7 +266,7 @@ BAD = [
     ({"lengthscale": -1.0}, "lengthscale", -1.0),
     ({"lengthscale": "guess"}, "lengthscale", "guess"),
     ({"lengthscale": None}, "lengthscale", "gaussian"),
-    ({"lengthscale": [1.0, 2.0, 3.0]}, "lengthscale", [1.0, 2.0, 3.0]),
+    ({"lengthscale": [1.0, 2.0, 3.0]}, "lengthscale", np.array([1.0, 2.0, 3.0])),
     ({"lengthscale": "cv", "kernel": "linear"}, "lengthscale", "linear"),
     ({"lengthscale": Sampled(), "kernel": "linear"}, "lengthscale", "linear"),
     ({"lengthscale": "mode-cv", "likelihood": "hinge"}, "likelihood", "hinge"),

@@ -200,8 +200,9 @@ PARAMETRIC = kernels.Parametric(
     ],
     ids=["off-grid", "per-feature", "parametric"],
 )
-def test_parameters_of_the_kernel_may_be_sampled_off_a_grid(settings, fitted):
-    free = model(sampler=QUICK, num_warmup=200, num_samples=60, **settings).fit(X, Y)
+def test_parameters_of_the_kernel_may_be_sampled_off_a_grid(settings):
+    mixing = {"likelihood": "hinge", "sampler": "gibbs", "num_warmup": 100, "num_samples": 60}
+    free = model(**mixing, **settings).fit(X, Y)
     samples = free.run_.samples
     assert samples["coefficients"].shape[2] == free.posterior_.problem.n_rows
     if "kernel" in settings:
@@ -213,11 +214,11 @@ def test_parameters_of_the_kernel_may_be_sampled_off_a_grid(settings, fitted):
         )
         assert np.all((samples["lengthscale"] >= 0.3) & (samples["lengthscale"] <= 10.0))
         assert len(np.unique(samples["lengthscale"])) > 5
-    assert free.score(X, Y) > 0.7
     probabilities = free.predict_proba(X)
     np.testing.assert_allclose(probabilities.sum(1), 1)
     np.testing.assert_array_equal(free.predict_proba(X[3:5]), probabilities[3:5])
-    assert np.mean(np.abs(probabilities - uncalibrated(fitted, X))) < 0.25  # a model of the same
+    fixed = model(**mixing, predictive="posterior").fit(X, Y)
+    assert np.mean(np.abs(probabilities - fixed.predict_proba(X))) < 0.1
     longer = free.fit_more(5)
     assert longer.run_.num_samples == 65
 

@@ -144,6 +144,11 @@ class Evidence(Method):
         """Raise ``ValueError`` unless the kernel has parameters to choose."""
         if isinstance(kernel, Kernel):
             super().check_model(kernel, coupling, likelihood)
+        elif not callable(kernel):
+            raise ValueError(
+                "kernel must be a name, a kernel, or a function from parameters to a kernel; "
+                f"got {kernel!r}"
+            )
 
     def select(
         self,
