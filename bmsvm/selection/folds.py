@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -48,10 +47,7 @@ def make_folds(folds: Any, labels: np.ndarray, seed: int) -> list[Fold]:
     if isinstance(folds, int | np.integer) and not isinstance(folds, bool):
         check_count("folds", folds, smallest=2, largest=int(np.bincount(labels).max()))
         splitter = StratifiedKFold(int(folds), shuffle=True, random_state=seed)
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "The least populated class", UserWarning)
-            made = [Fold(*pair) for pair in splitter.split(labels, labels)]
-        return _equal_sized(made, labels)
+        return _equal_sized([Fold(*pair) for pair in splitter.split(labels, labels)], labels)
     try:
         pairs = list(check_cv(folds, labels, classifier=True).split(labels, labels))
         made = [Fold(*(np.arange(n)[np.asarray(part)] for part in pair)) for pair in pairs]
