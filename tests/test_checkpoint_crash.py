@@ -106,10 +106,10 @@ stored_runs.run(sys.argv[1], num_samples=int(sys.argv[2]))
 
 
 def resume_until_done(store, draws, kills, rng):
-    """Start the run again and again, and kill it after it has written some records, ``kills`` times.
+    """Start the run repeatedly, and kill it ``kills`` times, after it has written some records.
 
-    At least one, and so few that half of the run is left after the last kill. Return how
-    many draws were complete at each kill.
+    So few that about half of the run is left after the last kill, but at least one. Return how many
+    draws were complete at each kill.
     """
     script, seen = CHILD.format(tests=str(Path(__file__).parent)), []
     record, records = store / RECORD, max(1, draws // CHUNK // (2 * kills))
