@@ -84,7 +84,13 @@ def test_every_algorithm_resumes_bit_identically(name, tmp_path):
     assert_same(run(tmp_path, **settings, num_samples=17).samples, expected)
 
 
-@pytest.mark.parametrize("name", ["hmc, theta on a grid", "collapsed, theta on a grid"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "hmc, theta on a grid",
+        pytest.param("collapsed, theta on a grid", marks=pytest.mark.long),
+    ],
+)
 def test_one_program_serves_the_first_piece_and_later_ones(name):
     """A sweep leaves the types of the state as they were at the start."""
     sampler = kernel(**ALGORITHMS[name])
@@ -131,8 +137,8 @@ def test_a_store_of_another_run_is_refused(settings, named, tmp_path):
         ({"sampler": Paper()}, {"sampler": Paper(step_size=0.5)}, r"sampler=.*1\.0.*0\.5"),
         ({"sampler": Paper()}, {"sampler": Paper(printed_ratio=True)}, "sampler=.*False.*True"),
         (
-            {"sampler": CollapsedHMC()},
-            {"sampler": CollapsedHMC(max_steps=2)},
+            ALGORITHMS["collapsed"],
+            {**ALGORITHMS["collapsed"], "sampler": CollapsedHMC(max_steps=2)},
             "sampler=.*max_steps.*3.*2",
         ),
         (

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from stored_runs import assert_same, interrupted_after, run
 
-from bmsvm.checkpoint import RECORD
+from bmsvm.checkpoint import CHUNK, RECORD
 
 pytest.importorskip("zarr", reason="stores need zarr, the extra bmsvm[store]")
 
@@ -106,20 +106,18 @@ stored_runs.run(sys.argv[1], num_samples=int(sys.argv[2]))
 
 
 def resume_until_done(store, draws, kills, rng):
-    """Start the run again and again, and kill it soon after it has begun to work, ``kills`` times.
+    """Start the run repeatedly, and kill it ``kills`` times, after it has written some records.
 
-    Return how many draws were complete at each kill.
+    So few that about half of the run is left after the last kill, but at least one. Return how many
+    draws were complete at each kill.
     """
     script, seen = CHILD.format(tests=str(Path(__file__).parent)), []
+    record, records = store / RECORD, max(1, draws // CHUNK // (2 * kills))
     for kill in range(kills + 1):
-        record = store / RECORD
-        before = record.stat().st_mtime_ns if record.exists() else None
         child = subprocess.Popen([sys.executable, "-c", script, str(store), str(draws)])
         if kill < kills:
-            while child.poll() is None and (
-                not record.exists() or record.stat().st_mtime_ns == before
-            ):
-                time.sleep(0.002)
+            for _ in range(records):
+                wait_for_change(record, child)
             time.sleep(rng.uniform(0, 0.15))
             child.send_signal(signal.SIGKILL)
         child.wait()
@@ -127,6 +125,12 @@ def resume_until_done(store, draws, kills, rng):
             seen.append(run_progress(store))
     assert child.returncode == 0
     return seen
+
+
+def wait_for_change(record, child):
+    before = record.stat().st_mtime_ns if record.exists() else None
+    while child.poll() is None and (not record.exists() or record.stat().st_mtime_ns == before):
+        time.sleep(0.002)
 
 
 def run_progress(store):

@@ -8,12 +8,13 @@ import subprocess
 import sys
 
 import pytest
-from small_models import fit
+from small_models import X, Y
 
-from bmsvm import checkpoint, load, persistence, save
+from bmsvm import MSVMClassifier, checkpoint, load, persistence, save
 
 KILLED = """
-import os, runpy, signal, sys
+import os, runpy, signal, sys, types
+sys.modules["jax"] = sys.modules["jax.numpy"] = types.ModuleType("jax")  # takes long to import
 replacing = runpy.run_path(sys.argv[1])["replacing"]
 def die(*_):
     os.kill(os.getpid(), signal.SIGKILL)
@@ -30,7 +31,7 @@ if sys.argv[3] == "end":
 
 @pytest.fixture(scope="module")
 def fitted():
-    return fit()
+    return MSVMClassifier().fit(X, Y)  # no file is smaller, and none is fitted faster
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs kill -9")
@@ -63,7 +64,7 @@ def test_a_full_disk_leaves_the_old_file(fitted, old, tmp_path):
     if old is not None:
         path.write_bytes(old)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, limits[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
     try:
         with pytest.raises(OSError) as caught:  # noqa: PT011
             save(fitted, path)

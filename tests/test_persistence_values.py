@@ -123,7 +123,19 @@ def test_only_objects_that_hold_callables_are_left_out():
     assert not code & set(STRUCTURES.values())
 
 
-@pytest.mark.parametrize("name", ["per feature", "independent", *ALGORITHMS])
+LARGEST = "collapsed, theta on a grid"
+"""Its state has the structures of the other collapsed one too."""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "per feature",
+        "independent",
+        LARGEST,
+        *(pytest.param(name, marks=pytest.mark.long) for name in ALGORITHMS if name != LARGEST),
+    ],
+)
 def test_the_state_of_every_algorithm_survives(name):
     """To JAX it is the same, so that nothing is compiled anew."""
     others = {
