@@ -160,10 +160,10 @@ def test_saved_and_continued(tmp_path):
         ({"grid": None}, "sampled on a given grid"),
         ({"grid": "off"}, "sampled on a given grid"),
         ({"grid": "off", "per_feature": True}, "sampled on a given grid"),
-        ({"grid": np.geomspace(1, 2, 2000)}, "2000 bases of 5 rows and 3 columns"),
+        ({"grid": np.geomspace(1, 2, 100)}, "100 bases of 5 rows and 3 columns"),
     ],
 )
 def test_bad_settings_are_named(settings, message, monkeypatch):
-    monkeypatch.setattr(sys.modules[prepare.__module__], "GRID_BYTES", 2**14)
+    monkeypatch.setattr(sys.modules[prepare.__module__], "GRID_BYTES", 2**12)
     with pytest.raises(ValueError, match=message):
         on_grid(Nystrom(rank=3), **settings)
