@@ -17,6 +17,6 @@ def some_data(n=45, c=3, seed=0, apart=1.0):
 
 def some_problem(loss=lee, *, gamma=0.3, kappa=0.0, lengthscale=1.5, weights=None, **data):
     X, labels = some_data(**data)
-    gram = kernels.gram(kernels.gaussian(lengthscale), X)
+    gram = kernels.gram(kernels.Gaussian().at(lengthscale), X)
     weights = np.ones(len(X)) if weights is None else weights
     return MachineProblem(gram, labels, loss(labels.max() + 1), gamma, kappa, weights)

@@ -15,7 +15,7 @@ from bmsvm.models.conditionals import log_density_columns, project
 from bmsvm.models.couplings import contrast
 from bmsvm.models.gram_gradient import gram_gradient
 from bmsvm.models.regram import with_gram
-from bmsvm.selection import evidence
+from bmsvm.selection import evidence_gradient
 from bmsvm.selection.base import representative_rows
 
 # Three classes along a line: short lengthscales learn nothing from a row's neighbours, long ones
@@ -237,13 +237,13 @@ def test_some_of_many_rows_are_looked_at_and_the_rest_is_not(monkeypatch):
     many = many + np.random.default_rng(0).normal(scale=0.1, size=many.shape)
     weights = np.linspace(0.5, 1.5, len(many))
     looked_at = {}
-    whole = evidence.prepare
+    whole = evidence_gradient.prepare
 
     def watched(*, X, y, **settings):
         looked_at.update(X=np.asarray(X), y=np.asarray(y), weights=settings["row_weights"])
         return whole(X, y, **settings)
 
-    monkeypatch.setattr(evidence, "prepare", watched)
+    monkeypatch.setattr(evidence_gradient, "prepare", watched)
     settings = {"num_steps": 20, "start": 2.0}
     found = climb("hinge", X=many, y=codes, row_weights=weights, max_rows=8, **settings)
     assert found.num_rows == 8

@@ -143,22 +143,24 @@ def test_every_kind_of_kernel(machine):
     X, labels = some_data()
     rows = StandardScaler().fit_transform(X)
     named = machine(lengthscale=1.5).fit(X, labels)
-    given = machine(kernel="precomputed").fit(kernels.gram(kernels.gaussian(1.5), rows), labels)
-    own = machine(kernel=kernels.gaussian(1.5)).fit(X, labels)
+    given = machine(kernel="precomputed").fit(
+        kernels.gram(kernels.Gaussian().at(1.5), rows), labels
+    )
+    own = machine(kernel=kernels.Gaussian().at(1.5)).fit(X, labels)
     new = X[:9] + 0.3
     seen = (new - X.mean(0)) / X.std(0)
     expected = named.class_functions(new)
-    cross = kernels.gram(kernels.gaussian(1.5), seen, rows)
+    cross = kernels.gram(kernels.Gaussian().at(1.5), seen, rows)
     np.testing.assert_allclose(given.class_functions(cross), expected, atol=1e-6)
     np.testing.assert_allclose(own.class_functions(new), expected, atol=1e-6)
     weights = np.where(np.arange(45) < 6, 0.0, 1.0)
     part = machine(kernel="precomputed").fit(
-        kernels.gram(kernels.gaussian(1.5), rows), labels, weights
+        kernels.gram(kernels.Gaussian().at(1.5), rows), labels, weights
     )
     assert part.support_.min() >= 6
     assert part.predict(cross).shape == (9,)
     assert given.__sklearn_tags__().input_tags.pairwise
-    for kernel in ("linear", "matern32", "matern52", kernels.polynomial(2)):
+    for kernel in ("linear", "matern32", "matern52", kernels.Polynomial(2)):
         assert machine(kernel=kernel).fit(X, labels).predict(new).shape == (9,)
     per_feature = machine(lengthscale=[1.0, 2.0, 3.0]).fit(X, labels)
     np.testing.assert_array_equal(per_feature.lengthscale_, [1.0, 2.0, 3.0])

@@ -180,7 +180,7 @@ def test_the_mode_of_the_hierarchical_prior_is_the_msvm(eta):
         return hierarchy.log_joint(position, problem)
 
     machine = MachineProblem(
-        kernels.gram(kernels.gaussian(1.5), X),
+        kernels.gram(kernels.Gaussian().at(1.5), X),
         labels,
         lee(3),
         precision / noise_variance,

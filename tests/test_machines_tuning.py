@@ -12,7 +12,7 @@ from bmsvm.machines import Grid, held_out_scores
 @pytest.mark.parametrize("machine", MACHINES)
 def test_leave_one_out_is_n_fits(machine):
     X, labels = some_data(36)
-    gram = kernels.gram(kernels.gaussian(1.5), X)
+    gram = kernels.gram(kernels.Gaussian().at(1.5), X)
     rows = np.arange(36)
     folds = [(np.delete(rows, i), rows[i : i + 1]) for i in rows]
     fit = machine(tol=1e-8).fit(X, labels).fit_gram
@@ -68,7 +68,7 @@ BAD = [
     ({"lengthscale": [1.0, 2.0]}, r"lengthscale .*of which X has 3"),
     ({"lengthscale": "cv", "kernel": "linear"}, r"lengthscale=\"cv\" needs a kernel.*'linear'"),
     ({"grid": Grid(lengthscale=[1.0])}, r"lengthscale are used only with lengthscale=\"cv\""),
-    ({"kernel": "rbf"}, r"kernel must be one of 'gaussian'.*'rbf'"),
+    ({"kernel": "sigmoid"}, r"kernel must be one of 'gaussian'.*'sigmoid'"),
     ({"kernel": 3}, r"kernel must be a name or a callable.*3"),
     ({"kernel": "precomputed"}, r"X must be the square Gram matrix.*\(45, 3\)"),
     ({"kernel": lambda a, b: -(a @ b.T)}, r"positive semi-definite; its smallest eigenvalue is -"),

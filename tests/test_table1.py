@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bmsvm import PAPER
+from bmsvm import PAPER, BMSVMClassifier, Paper
 from bmsvm.models import Position
 from bmsvm.models.conditionals import noise_variance_collapsed, project, weights_full
 from reproduction import fits, protocol, table1
@@ -57,12 +57,13 @@ def test_every_row_stands_on_every_data_set():
 
 
 def test_the_paper_row_is_the_algorithm_of_the_paper():
-    settings = fits.POSTERIORS["bmsvm"]
-    assert settings["num_warmup"] + settings["num_samples"] * settings["thinning"] == 10_000
-    assert (settings["num_warmup"], settings["thinning"], settings["num_chains"]) == (5000, 10, 1)
-    assert (settings["preset"], settings["coupling"]) == ("paper", "independent")
-    assert (settings["likelihood"], settings["hyperparameters"]) == ("hinge", PAPER)
-    assert settings["decision"] == "paper"
+    model = BMSVMClassifier.paper()
+    thinning = model.sampler.thinning
+    assert model.num_warmup + model.num_samples * thinning == 10_000
+    assert (model.num_warmup, thinning, model.num_chains) == (5000, 10, 1)
+    assert (model.sampler, model.coupling) == (Paper(), "independent")
+    assert (model.likelihood, model.hyperparameters) == ("hinge", PAPER)
+    assert model.predictive == "paper"
 
 
 def test_a_left_out_row_has_no_part_in_its_prediction(monkeypatch):
@@ -147,7 +148,7 @@ def test_posteriors_and_machines_predict():
     assert found.numbers["r_hat"] >= 0.9
     assert found.numbers["lengthscale"] == 3.5
     tuned = fits.tune_machine("ovr", rows, labels)
-    assert tuned["gamma"] in fits.TUNING["gamma_grid"]
+    assert tuned["gamma"] in fits.TUNING.gamma
     machine = fits.fit_machine("ovr", rows, labels, new, tuned)
     assert machine.probabilities is None
     assert np.mean(machine.classes != data.labels[1::2]) < 0.1
