@@ -19,7 +19,7 @@ from bmsvm._validation import check_choice, check_sweeps
 from bmsvm.convergence import diagnose, warn_unless_converged, watched_quantities
 from bmsvm.inference.gibbs import BMSVMGibbs
 from bmsvm.inference.run import Run, run_chains
-from bmsvm.inference.samplers import Paper, Sampler, as_sampler
+from bmsvm.inference.samplers import CollapsedHMC, Paper, Sampler, as_sampler
 from bmsvm.kernels.functions import Kernel, KernelFn, Parametric, Stationary, as_kernel
 from bmsvm.kernels.low_rank import Approximation, Fourier, Nystrom
 from bmsvm.models.couplings import COUPLINGS
@@ -334,7 +334,7 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
             largest = max(Nystrom.max_rank, min(LARGEST_RANK, BASIS_SIZE // n_rows))
             how = Fourier() if how == "fourier" else Nystrom(max_rank=largest)
         sampler = as_sampler(self.sampler, low_rank=True, likelihood=self.likelihood)
-        light = how.dtype is None and str(sampler) == "CollapsedHMC"  # type: ignore[attr-defined]
+        light = how.dtype is None and isinstance(sampler, CollapsedHMC)  # type: ignore[attr-defined]
         return replace(how, dtype="float32") if light else how  # type: ignore[call-arg]
 
     def _suits_low_rank(self, n_rows: int) -> bool:

@@ -60,12 +60,14 @@ MOST_SPARE_ROWS = 1 << 16
 
 
 def as_lengthscale(lengthscale: Any, kernel: Kernel) -> Any:
-    """Return a lengthscale as a number, an array or a :class:`Sampled`; None if there is none.
+    """Return a lengthscale as a number, an array or a :class:`Sampled`.
+
+    None for a kernel without a lengthscale, which ignores a number that is given.
 
     Raises
     ------
     ValueError
-        If the kernel has a lengthscale and none is given, or the other way round.
+        If the kernel has a lengthscale and none is given, or if it has none to sample.
     """
     if isinstance(lengthscale, str) and lengthscale == "sample":
         lengthscale = Sampled()
