@@ -9,6 +9,7 @@ from bmsvm.machines import AltMSVM, MSVMClassifier, OneVsRestSVC
 from bmsvm.models import PAPER, Hyperparameters, Problem, Sampled, prepare
 from bmsvm.persistence import load, save
 from bmsvm.posterior import Posterior
+from bmsvm.predictive import PredictiveDistribution
 from bmsvm.rows import from_batches
 from bmsvm.selection import Evidence, GridCV, ModeCV
 
@@ -31,6 +32,7 @@ __all__ = [
     "Paper",
     "Posterior",
     "Predictive",
+    "PredictiveDistribution",
     "Problem",
     "Sampled",
     "__version__",

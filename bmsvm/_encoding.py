@@ -39,6 +39,8 @@ from bmsvm.models.hierarchy import Position
 from bmsvm.models.whitening import White
 from bmsvm.posterior import Posterior
 from bmsvm.prediction.calibration import Calibration
+from bmsvm.prediction.squares import LeastSquares
+from bmsvm.predictive import PredictiveDistribution
 from bmsvm.rows import PiecewiseRows
 from bmsvm.selection import (
     Evidence,
@@ -62,7 +64,7 @@ among them: these are code."""
 
 RESULTS: tuple[type, ...] = (
     *(BMSVMGibbs, Calibration, Diagnosis, EvidenceSelection, GridSelection, ModeSelection),
-    *(Posterior, Run, Tuning),
+    *(LeastSquares, Posterior, PredictiveDistribution, Run, Tuning),
     # the data and the model
     *(BasisMap, Factor, Hyperparameters, LogUniform, Problem, Uniform),
     *(theta.Design, theta.KernelFamily, theta.KernelGrid, theta.KernelOfLengthscale),

@@ -7,12 +7,14 @@ from typing import Any
 
 import numpy as np
 import xarray
+from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
 from bmsvm._inputs import check_flag
 from bmsvm._validation import check_choice, check_probability, labels_of_rows
 from bmsvm.posterior import Posterior
 from bmsvm.prediction import uncertainty
+from bmsvm.predictive import PredictiveDistribution
 
 __all__ = ["Predicting", "Predictive", "as_predictive"]
 
@@ -26,6 +28,9 @@ class Predictive:
     calibrate
         Whether probabilities are calibrated by leave-one-out; None: if the model allows it, that
         is with ``coupling="sum_to_zero"`` and not with ``likelihood="probit"``.
+    squares
+        Whether they are pooled with least squares, in closed form, in the proportion that
+        leave-one-out finds best (:mod:`bmsvm.prediction.calibration`). Not without calibration.
     remainder
         Whether a new row is as uncertain as the Gaussian process says, so that uncertainty grows
         away from the data. If not, functions are the kernel expansion (1), and vanish there.
@@ -36,21 +41,23 @@ class Predictive:
     """
 
     calibrate: bool | None = None
+    squares: bool = True
     remainder: bool = True
     decision: str = "probability"
 
     def __post_init__(self) -> None:
         if self.calibrate is not None:
             check_flag("calibrate", self.calibrate)
+        check_flag("squares", self.squares)
         check_flag("remainder", self.remainder)
         check_choice("decision", self.decision, ("probability", "exclusion"))
 
 
 PREDICTIVES = {
     "auto": Predictive(),
-    "calibrated": Predictive(calibrate=True),
-    "posterior": Predictive(calibrate=False),
-    "paper": Predictive(calibrate=False, remainder=False, decision="exclusion"),
+    "calibrated": Predictive(calibrate=True, squares=False),
+    "posterior": Predictive(calibrate=False, squares=False),
+    "paper": Predictive(calibrate=False, squares=False, remainder=False, decision="exclusion"),
 }
 
 
@@ -63,29 +70,50 @@ def as_predictive(predictive: Any) -> Predictive:
 
 
 class Predicting:
-    """Mixin: predictions of an estimator that has ``posterior_`` and ``classes_``."""
+    """Mixin: predictions of an estimator that has ``predictive_`` and ``classes_``."""
 
     classes_: np.ndarray
-    posterior_: Posterior
+    predictive_: PredictiveDistribution
     predictive: Any
+
+    @property
+    def posterior_(self) -> Posterior:
+        """The posterior of the model."""
+        return self.predictive_.posterior
 
     def standardized_rows(self, X: Any) -> Any:
         """Check new rows (m, p), and return them as the kernel of the fitted model sees them."""
         raise NotImplementedError
 
-    def predict(self, X) -> np.ndarray:
+    def predict(self, X, loss: ArrayLike | None = None) -> np.ndarray:
         """Predict the class of each row: shape (m,).
 
         The most probable class, the first of equals; with ``predictive="paper"`` the class that is
-        least probably excluded, eq. (20).
+        least probably excluded, eq. (20); with a loss the class whose expected loss
+        ``sum_j p_j loss[j, k]`` is smallest.
+
+        Parameters
+        ----------
+        X : array-like of shape (m, p)
+            Rows.
+        loss : array-like of shape (c, c), optional
+            Loss of predicting class k where class j is true, classes in the order of ``classes_``.
         """
+        if loss is not None:
+            check_is_fitted(self, "predictive_")
+            matrix = uncertainty.check_loss(loss, len(self.classes_))
+            return self.classes_[uncertainty.decide(self.predict_proba(X), matrix)]
         best = np.argmax(self._merit(X), axis=1)
         return self.classes_[best]
 
     def predict_proba(self, X) -> np.ndarray:
-        """Class probabilities, averaged over the posterior and calibrated: shape (m, c)."""
-        check_is_fitted(self, "posterior_")
-        return self.posterior_.probabilities(self.standardized_rows(X))
+        """Class probabilities, the mean of the predictive distribution: shape (m, c).
+
+        They describe the population of the training rows, each counted by its weight: with
+        ``class_weight="balanced"``, one in which all classes are equally frequent.
+        """
+        check_is_fitted(self, "predictive_")
+        return self.predictive_.probabilities(self.standardized_rows(X))
 
     def predict_log_proba(self, X) -> np.ndarray:
         """Logarithms of ``predict_proba``: shape (m, c)."""
@@ -112,7 +140,7 @@ class Predicting:
 
     def class_functions(self, X) -> np.ndarray:
         """Posterior means of the class functions f, which sum to zero: shape (m, c)."""
-        check_is_fitted(self, "posterior_")
+        check_is_fitted(self, "predictive_")
         return self.posterior_.functions(self.standardized_rows(X))
 
     def predict_exclusion(self, X) -> np.ndarray:
@@ -120,7 +148,7 @@ class Predicting:
 
         Eq. (20). The paper predicts the class for which it is smallest.
         """
-        check_is_fitted(self, "posterior_")
+        check_is_fitted(self, "predictive_")
         return self.posterior_.exclusion(self.standardized_rows(X))
 
     def predict_uncertainty(self, X, level: float = 0.9) -> uncertainty.Uncertainty:
@@ -139,28 +167,26 @@ class Predicting:
             ``probabilities`` (those of ``predict_proba``), ``lower``, ``upper``, ``entropy``,
             ``aleatoric``, ``epistemic``, ``exclusion``.
         """
-        check_is_fitted(self, "posterior_")
+        check_is_fitted(self, "predictive_")
         check_probability("level", level)
-        return self.posterior_.uncertainty(self.standardized_rows(X), level)
+        return self.predictive_.uncertainty(self.standardized_rows(X), level)
 
     def posterior_predictive(self, X) -> xarray.Dataset:
-        """Draw functions f, scores z, probabilities p(y | z) and labels y at rows.
+        """Draw class functions f, class probabilities p and labels y at rows.
 
-        Draws of f are joint over the rows as far as the training rows determine the functions; the
-        rest is drawn for each row on its own, and so are z given f and y given z. The random
-        numbers depend on ``seed_`` and on the index of the row in X.
+        Draws of p are those of the predictive distribution, and y is drawn by p.
 
         Returns
         -------
         xarray.Dataset
-            ``f``, ``z`` and ``p`` with dims (chain, draw, row, class), ``y`` with (chain, draw,
-            row), named by class and by the index of X if it has one. ArviZ takes it as it is.
+            ``f`` and ``p`` with dims (chain, draw, row, class), ``y`` with (chain, draw, row),
+            named by class and by the index of X if it has one. ArviZ takes it as it is.
         """
-        check_is_fitted(self, "posterior_")
+        check_is_fitted(self, "predictive_")
         rows = self.standardized_rows(X)
-        draws, shape = self.posterior_.draw(rows), self.posterior_.shape
+        draws, shape = self.predictive_.sample(rows), self.posterior_.shape
         dims = ("chain", "draw", "row", "class")
-        parts = {"f": draws.functions, "z": draws.scores, "p": draws.probabilities}
+        parts = {"f": draws.functions, "p": draws.probabilities}
         parts["y"] = self.classes_[draws.labels]
         return xarray.Dataset(
             {
@@ -217,7 +243,7 @@ class Predicting:
 
     def _merit(self, X) -> np.ndarray:
         """Return what ``predict`` compares: shape (m, c)."""
-        check_is_fitted(self, "posterior_")
+        check_is_fitted(self, "predictive_")
         if as_predictive(self.predictive).decision == "exclusion":
             return 1.0 / self.predict_exclusion(X)
         return self.predict_proba(X)

@@ -27,6 +27,7 @@ from bmsvm.models.likelihoods import LIKELIHOODS, class_probabilities, weigh
 from bmsvm.models.prepare import as_lengthscale
 from bmsvm.models.problem import Problem
 from bmsvm.posterior import Posterior
+from bmsvm.predictive import PredictiveDistribution
 
 __all__ = ["groups_of", "to_arviz"]
 
@@ -145,7 +146,7 @@ def to_arviz(
             "fitted must be a numpyro.infer.MCMC that has run, or a fitted BMSVMClassifier; "
             f"got {type(fitted).__name__}"
         )
-    check_is_fitted(fitted, "posterior_")
+    check_is_fitted(fitted, "predictive_")
     return _container(_of_classifier(fitted, labels, new_rows, functions=functions, **asked))
 
 
@@ -178,7 +179,7 @@ def _of_classifier(
         "sample_stats": _statistics(fields, problem),
     }
     if log_likelihood or posterior_predictive or functions:
-        replicated = posterior.draw(rows)
+        replicated = model.predictive_.sample(rows)
         if functions:
             drawn["posterior"]["functions"] = _by_chain(replicated.functions, shape)
         if posterior_predictive:
@@ -198,7 +199,7 @@ def _of_classifier(
         rows = model.standardized_rows(new_rows)
         coords = {**coords, "row": labels_of_rows(new_rows, len(rows))}
         original = None if precomputed else model.in_original_units(rows)
-        groups |= _predictions(posterior, rows, original, coords)
+        groups |= _predictions(model.predictive_, rows, original, coords)
     return groups
 
 
@@ -251,7 +252,7 @@ def _of_chains(
             p = len(coords["feature"])
             raise ValueError(f"new_rows must have shape (m, {p}), as X has; got {rows.shape}")
         coords = {**coords, "row": labels_of_rows(new_rows, len(rows))}
-        groups |= _predictions(posterior, rows, rows, coords)
+        groups |= _predictions(PredictiveDistribution(posterior), rows, rows, coords)
     return groups
 
 
@@ -300,10 +301,13 @@ def _posterior(
 
 
 def _predictions(
-    posterior: Posterior, rows: np.ndarray, original: np.ndarray | None, coords: Coords
+    predictive: PredictiveDistribution,
+    rows: np.ndarray,
+    original: np.ndarray | None,
+    coords: Coords,
 ) -> Groups:
     """Predict rows as the kernel sees them; ``original`` has them in the units of the data."""
-    drawn, shape = posterior.draw(rows), posterior.shape
+    drawn, shape = predictive.sample(rows), predictive.posterior.shape
     values = {"y": _by_chain(drawn.labels, shape), "p": _by_chain(drawn.probabilities, shape)}
     given = {} if original is None else {"X": original}
     return {

@@ -31,6 +31,7 @@ from bmsvm.models.problem import Problem
 from bmsvm.models.theta import Sampled
 from bmsvm.notebook import NotebookRepr
 from bmsvm.posterior import Posterior
+from bmsvm.predictive import PredictiveDistribution
 from bmsvm.rows import in_pieces
 from bmsvm.selection import Evidence, Method, ModeCV, Selection, as_method
 from bmsvm.selection.base import representative_rows
@@ -103,9 +104,10 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
         Weights of the classes, as a dict; ``"balanced"``; or None. They multiply the weights of
         the rows.
     predictive
-        How predictions are made from the posterior: ``"auto"`` and ``"calibrated"`` calibrate
-        probabilities by leave-one-out, ``"posterior"`` takes posterior means as they are,
-        ``"paper"`` decides by eq. (20); or a :class:`bmsvm.Predictive`.
+        How predictions are made from the posterior: ``"auto"`` calibrates its draws by
+        leave-one-out, and pools them with least squares if the likelihood is ``"normalized"``;
+        ``"calibrated"`` does the first only; ``"posterior"`` takes them as they are; ``"paper"``
+        decides by eq. (20); or a :class:`bmsvm.Predictive`.
     random_state
         Seed, or a ``numpy.random.RandomState``.
 
@@ -117,8 +119,10 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
         Number of features.
     feature_names_in_ : ndarray of shape (p,)
         Names of the features, if X had strings for them.
+    predictive_ : bmsvm.PredictiveDistribution
+        The predictive distribution, from which everything is predicted.
     posterior_ : bmsvm.Posterior
-        The posterior, from which everything is predicted.
+        The posterior of the model: ``predictive_.posterior``.
     run_ : bmsvm.inference.Run
         The chains: their draws and their state. ``run_.interrupted`` says whether fewer draws were
         made than asked for.
@@ -244,7 +248,7 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
         self._check_settings(checkpoint)
         X, labels, weights = self._checked_data(X, y, sample_weight)
         self._check_weights(weights)
-        for name in ("run_", "posterior_"):  # an interrupted fit leaves no part of an older model
+        for name in ("run_", "predictive_"):  # an interrupted fit leaves no part of an older model
             self.__dict__.pop(name, None)
         self._learn_inputs(X)
         self.seed_ = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
@@ -265,7 +269,7 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
         num_samples : int, optional
             Draws to add to each chain. Default: the parameter ``num_samples``.
         """
-        check_is_fitted(self, "posterior_")
+        check_is_fitted(self, "predictive_")
         num_samples = self.num_samples if num_samples is None else num_samples
         check_sweeps("num_samples", num_samples)
         with jax.enable_x64(True):
@@ -277,7 +281,7 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
     @property
     def row_indices_(self) -> np.ndarray:
         """Indices in the data of the rows of positive weight, shape (n,)."""
-        check_is_fitted(self, "posterior_")
+        check_is_fitted(self, "predictive_")
         every = np.arange(len(self.posterior_.training_rows))
         return every if self.kept_rows_ is None else self.kept_rows_
 
@@ -442,13 +446,19 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
             remainder=how.remainder,
             seed=self.seed_,
         )
+        predictive = PredictiveDistribution(posterior)
         if how.calibrate or (how.calibrate is None and self._can_be_calibrated(run.problem)):
-            posterior = posterior.calibrated()
+            squares = how.squares and self.likelihood == "normalized"
+            given = fixed if found is None else None
+            low_rank = run.problem.basis_map is not None
+            predictive = predictive.calibrated(
+                squares=squares, lengthscale=fixed if low_rank else given
+            )
         self.lengthscale_ = fixed if sampled is None else np.median(sampled, axis=(0, 1))
         if self.lengthscale_ is not None and np.ndim(self.lengthscale_) == 0:
             self.lengthscale_ = float(self.lengthscale_)
         self.diagnostics_ = diagnose(watched_quantities(posterior, self.classes_))
-        self.run_, self.posterior_ = run, posterior
+        self.run_, self.predictive_ = run, predictive
         self.n_iter_ = int(run.state.i)
         if run.interrupted:
             warnings.warn(

@@ -30,6 +30,7 @@ from bmsvm.inference import Run
 from bmsvm.kernels import Kernel
 from bmsvm.machines import AltMSVM, MSVMClassifier, OneVsRestSVC, Tuning
 from bmsvm.posterior import Posterior
+from bmsvm.predictive import PredictiveDistribution
 from bmsvm.selection import Selection
 
 __all__ = ["FORMAT_VERSION", "ModelFileError", "load", "save"]
@@ -63,7 +64,7 @@ ESTIMATORS: dict[type, dict[str, Any]] = {
     BMSVMClassifier: {
         **INPUTS,
         "diagnostics_": dict[str, Diagnosis],
-        "posterior_": Posterior,
+        "predictive_": PredictiveDistribution,
         "run_": Run,
         "seed_": int,
         "selection_": Selection | None,
@@ -91,6 +92,8 @@ AXES = {
     "run_.state.problem.factor.eigenvalues": "basis",
     "run_.state.problem.labels": "row",
     "run_.state.problem.n_classes": "class",
+    "predictive_.squares.coefficients": "theta point class",
+    "predictive_.squares.intercept": "class",
     "intercept_": "class",
     "coefficients_": "support class",
     "support_vectors_": "support feature",
@@ -238,8 +241,9 @@ def _model(document: dict[str, Any], arrays: dict[str, np.ndarray]) -> Any:
     check_fields("parameters", parameters, dict.fromkeys(estimator().get_params(deep=False), Any))
     check_fields("attributes", fitted, ESTIMATORS[estimator], OPTIONAL)
     if estimator is BMSVMClassifier:
-        run, posterior = fitted["run_"], fitted["posterior_"]
-        fitted["posterior_"] = replace(posterior, samples=run.samples, problem=run.problem)
+        run, predictive = fitted["run_"], fitted["predictive_"]
+        posterior = replace(predictive.posterior, samples=run.samples, problem=run.problem)
+        fitted["predictive_"] = replace(predictive, posterior=posterior)
     model = estimator(**parameters)
     for name, value in fitted.items():
         setattr(model, name, value)

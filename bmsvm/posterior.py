@@ -1,4 +1,4 @@
-"""The posterior: draws of the chains, and all that is predicted from them.
+"""The posterior: draws of the chains, and the functions and probabilities that they give.
 
 ``BMSVMClassifier.fit`` keeps a :class:`Posterior` as ``model.posterior_``. With draws of
 ``numpyro.infer.MCMC``: ``Posterior(mcmc.get_samples(True), problem, rows, kernel, lengthscale)``.
@@ -8,22 +8,19 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from bmsvm._progress import progress
-from bmsvm._validation import check_defined, check_probability
+from bmsvm._validation import check_defined
 from bmsvm.kernels.functions import Kernel, KernelFn, as_kernel
 from bmsvm.models.couplings import class_map
-from bmsvm.models.likelihoods import class_probabilities, exclusion_probabilities
-from bmsvm.models.problem import Problem, some_rows
+from bmsvm.models.likelihoods import exclusion_probabilities
+from bmsvm.models.problem import Problem, some_rows, spaced_rows
 from bmsvm.models.quadrature import normal_points
-from bmsvm.prediction import uncertainty
-from bmsvm.prediction.calibration import NONE, Calibration, best_calibration, calibrate
 from bmsvm.prediction.evaluate import (
     ROWS,
     Draws,
@@ -32,29 +29,31 @@ from bmsvm.prediction.evaluate import (
     log_mean_likelihoods,
     pad_rows,
 )
-from bmsvm.prediction.leave_one_out import LeaveOneOut, leave_one_out
+from bmsvm.prediction.leave_one_out import (
+    HeldOutDraws,
+    LeaveOneOut,
+    held_out_draws,
+    leave_one_out,
+)
 from bmsvm.prediction.stages import family_stages, stages_of
 from bmsvm.rows import PiecewiseRows
 
-__all__ = ["Evaluated", "Posterior", "PredictiveDraws"]
+__all__ = ["Evaluated", "Posterior"]
 
 POINTS = 16
 """Points at which the noise of the scores is integrated, for each draw; a power of two."""
 
 FINE_POINTS = 64
-"""The same where entropies are computed, which are sensitive to its error."""
+"""The same for the log likelihood of the training rows."""
 
 NOISE_STREAM, REMAINDER_STREAM = 1, 2
 """Set the two sequences of points apart."""
 
-LOO_DRAWS = 400
-"""Largest number of draws, evenly spaced, in leave-one-out for calibration."""
+LOO_DRAWS = 200
+"""Largest number of draws, evenly spaced, of :meth:`Posterior.held_out_draws`."""
 
 LOO_ROWS = 2000
 """Largest number of rows, evenly spaced, in leave-one-out where scores are integrated out."""
-
-LOO_NODES = 64
-"""Points at which leave-one-out for calibration integrates."""
 
 TINY = float(np.finfo(np.float32).tiny)
 
@@ -75,25 +74,6 @@ class Evaluated(NamedTuple):
     rows: slice
     functions: np.ndarray
     probabilities: np.ndarray
-
-
-class PredictiveDraws(NamedTuple):
-    """One draw of everything at new rows for each posterior draw.
-
-    functions
-        f, shape (s, m, c).
-    scores
-        z ~ N(f, sigma2), shape (s, m, c).
-    probabilities
-        p(y | z), shape (s, m, c).
-    labels
-        Class indices y, shape (s, m).
-    """
-
-    functions: np.ndarray
-    scores: np.ndarray
-    probabilities: np.ndarray
-    labels: np.ndarray
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,8 +97,6 @@ class Posterior:
         As given to :func:`bmsvm.prepare`.
     lengthscale
         theta, if it was fixed.
-    calibration
-        Of the class probabilities; see :meth:`calibrated`.
     remainder
         Whether new rows have the variance that the training rows leave to the Gaussian process, so
         that uncertainty grows away from the data. If not, functions are the kernel expansion (1),
@@ -132,7 +110,6 @@ class Posterior:
     training_rows: Any
     kernel: Kernel | KernelFn | str = "gaussian"
     lengthscale: Any = None
-    calibration: Calibration = NONE
     remainder: bool = True
     seed: int = 0
 
@@ -241,14 +218,23 @@ class Posterior:
                 bar.update(size)
 
     def probabilities(self, rows: np.ndarray | PiecewiseRows) -> np.ndarray:
-        """Class probabilities, averaged over the draws and calibrated: shape (m, c)."""
+        """Class probabilities p(y | f), averaged over the draws: shape (m, c).
+
+        Those of the posterior as it is; :class:`bmsvm.PredictiveDistribution` calibrates them.
+        """
         means = np.empty((len(rows), self.n_classes))
         for part in self.evaluate(rows, functions=False):
-            means[part.rows] = part.probabilities.mean(axis=-1, dtype=np.float64)
-        # Probabilities are positive; zeros come from too few draws, or the range of float32.
+            means[part.rows] = self.positive(part.probabilities).mean(axis=-1)
+        return means
+
+    def positive(self, draws: np.ndarray) -> np.ndarray:
+        """Class probabilities of draws (m, c, s) in float64, none of them zero.
+
+        Zeros come from too few points of the noise (``probit``), or the range of float32.
+        """
         probit = self.problem.likelihood == "probit"
-        means = means + (0.5 / (self.n_draws * POINTS) if probit else TINY)
-        return calibrate(means / means.sum(axis=1, keepdims=True), self.calibration)
+        draws = draws.astype(np.float64) + (0.5 / (self.n_draws * POINTS) if probit else TINY)
+        return draws / draws.sum(axis=1, keepdims=True)
 
     def functions(self, rows: np.ndarray | PiecewiseRows) -> np.ndarray:
         """Posterior means of the class functions, which sum to zero: shape (m, c)."""
@@ -268,65 +254,6 @@ class Posterior:
             means[part.rows] = exclusion_probabilities(part.functions, axis=1).mean(axis=-1)
         return means
 
-    def uncertainty(
-        self, rows: np.ndarray | PiecewiseRows, level: float = 0.9
-    ) -> uncertainty.Uncertainty:
-        """Credible intervals of the probabilities, and their entropy split in two.
-
-        Parameters
-        ----------
-        rows
-            The rows.
-        level
-            Probability of the credible intervals.
-        """
-        check_probability("level", level)
-        parts = [
-            uncertainty.summarise(
-                part.probabilities,
-                exclusion_probabilities(part.functions, axis=1),
-                level,
-                self.calibration,
-            )
-            for part in self.evaluate(rows, points=FINE_POINTS)
-        ]
-        whole = uncertainty.Uncertainty(
-            *(np.concatenate(each) for each in zip(*parts, strict=True))
-        )
-        return whole._replace(probabilities=self.probabilities(rows))
-
-    def draw(self, rows: np.ndarray) -> PredictiveDraws:
-        """Draw functions, scores and labels at rows (m, p).
-
-        A posterior draw is one function of all rows, up to the remainder, which the training rows
-        do not determine: that is drawn for each row on its own, and so are the noise of the scores
-        and the labels. The random numbers of a row depend on the seed and on its index.
-        """
-        n_draws, n_classes, m = self.n_draws, self.n_classes, len(rows)
-        k = self.problem.n_columns
-        to_classes = class_map(self.problem.coupling, n_classes)
-        noise_scale = np.sqrt(self.flat("noise_variance"))
-        ratio = noise_scale / np.sqrt(self.flat("precision"))
-        functions = np.empty((n_draws, m, n_classes))
-        scores, uniform = np.empty_like(functions), np.empty((n_draws, m))
-        for part in self.evaluate(rows, probabilities=False, points=1, remainder=False):
-            block, _ = pad_rows(rows[part.rows])
-            spread = np.empty((ROWS, n_draws))
-            for stage in self._stages():
-                _, root = stage.basis(block, self.remainder)
-                spread[:, stage.draws] = root[:, None] * ratio[stage.draws]
-            for i in range(len(part.functions)):
-                row = part.rows.start + i
-                random = np.random.default_rng((self.seed, row))
-                outside, noise = random.standard_normal((2, n_draws, k)) @ to_classes
-                functions[:, row] = part.functions[i].T + spread[i, :, None] * outside
-                scores[:, row] = functions[:, row] + noise_scale[:, None] * noise
-                uniform[:, row] = random.uniform(size=n_draws)
-        with jax.enable_x64(True):
-            chances = np.asarray(class_probabilities(jnp.asarray(scores), self.problem.likelihood))
-        below = np.cumsum(chances, axis=-1)[..., :-1] <= uniform[..., None]
-        return PredictiveDraws(functions, scores, chances, below.sum(axis=-1))
-
     # The training rows ----------------------------------------------------------------------
 
     def log_likelihood(self, functions: np.ndarray) -> np.ndarray:
@@ -338,7 +265,8 @@ class Posterior:
         Parameters
         ----------
         functions
-            Class functions f at the training rows, shape (s, n, c), such as those of :meth:`draw`.
+            Class functions f at the training rows, shape (s, n, c), such as those of
+            :meth:`bmsvm.PredictiveDistribution.sample`.
         """
         problem, n = self.problem, functions.shape[1]
         if problem.coupling != "sum_to_zero":
@@ -370,9 +298,22 @@ class Posterior:
         num_nodes
             Quasi-random points at which scores are integrated; a power of two.
         """
-        return self._leave_one_out(max_draws, num_nodes)[0]
+        draws, problem = self._for_leave_one_out(max_draws)
+        with jax.enable_x64(True):
+            return leave_one_out(draws, problem, num_nodes=num_nodes)
 
-    def _leave_one_out(self, max_draws: int | None, num_nodes: int) -> tuple[LeaveOneOut, Problem]:
+    def held_out_draws(self) -> tuple[HeldOutDraws, np.ndarray]:
+        """Class probabilities of training rows by draws without their labels; and which rows.
+
+        At most 200 draws; of more than 2000 rows so many if the scores were integrated out.
+        """
+        draws, problem = self._for_leave_one_out(LOO_DRAWS)
+        with jax.enable_x64(True):
+            found = held_out_draws(draws, problem, seed=self.seed)
+        return found, spaced_rows(self.problem.n_rows, problem.n_rows)
+
+    def _for_leave_one_out(self, max_draws: int | None) -> tuple[dict[str, np.ndarray], Problem]:
+        """Draws, flat and evenly spaced, and the rows that are predicted."""
         problem, total = self.problem, self.n_draws
         count = total if max_draws is None else min(total, max_draws)
         which = np.unique(np.linspace(0, total - 1, count).astype(int))
@@ -382,21 +323,4 @@ class Posterior:
         sites += [
             name for name in ("noise_variance", "precision", "lengthscale") if name in self.samples
         ]
-        with jax.enable_x64(True):
-            draws = {name: self.flat(name)[which] for name in sites}
-            return leave_one_out(draws, problem, num_nodes=num_nodes), problem
-
-    def calibrated(self) -> Posterior:
-        """Return the posterior with probabilities calibrated by leave-one-out.
-
-        Probabilities are raised to the power, and mixed with a little chance, under which the
-        training rows, each predicted without its label, score best; predictions stay the same.
-        """
-        found, problem = self._leave_one_out(LOO_DRAWS, LOO_NODES)
-        weights = problem.row_weights
-        calibration = best_calibration(
-            found.probabilities,
-            np.asarray(problem.labels),
-            None if weights is None else np.asarray(weights),
-        )
-        return replace(self, calibration=calibration)
+        return {name: self.flat(name)[which] for name in sites}, problem

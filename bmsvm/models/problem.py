@@ -154,10 +154,14 @@ def with_spare_rows(factor: Factor, count: int) -> Factor:
     return Factor(cast(jax.Array, wider), cast(jax.Array, np.pad(eigenvalues, (0, count))))
 
 
+def spaced_rows(n_rows: int, count: int) -> np.ndarray:
+    """Return the indices of at most ``count`` of so many rows, evenly spaced."""
+    return np.unique(np.linspace(0, n_rows - 1, min(n_rows, count)).astype(int))
+
+
 def some_rows(problem: Problem, count: int) -> Problem:
     """Return a problem of at most ``count`` of the rows, evenly spaced."""
-    n = problem.n_rows
-    which = np.unique(np.linspace(0, n - 1, min(n, count)).astype(int))
+    which = spaced_rows(problem.n_rows, count)
 
     def of(part):
         return None if part is None else part[which]

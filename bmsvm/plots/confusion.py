@@ -19,15 +19,15 @@ MOST_CLASSES = 20
 def confusion_draws(model: Any, X: Any, y: Any) -> np.ndarray:
     """Confusion matrix of the classifier of each posterior draw, shape (s, c, c).
 
-    A draw classifies a row by its probabilities p(y | f); with ``decision="exclusion"`` by its
+    A draw classifies a row by its probabilities; with ``decision="exclusion"`` by its
     functions, eq. (20). The true class is on the second axis, the predicted one on the third.
     """
-    posterior, rows = check_model(model).posterior_, model.standardized_rows(X)
+    predictive, rows = check_model(model).predictive_, model.standardized_rows(X)
     codes = codes_of(y, model.classes_, len(rows))
     by_functions = as_predictive(model.predictive).decision == "exclusion"
-    s, c = posterior.n_draws, posterior.n_classes
+    s, c = predictive.posterior.n_draws, predictive.posterior.n_classes
     counts = np.zeros(s * c * c, int)
-    for part in posterior.evaluate(rows):
+    for part in predictive.draws(rows, functions=by_functions):
         chosen = (part.functions if by_functions else part.probabilities).argmax(axis=1)  # (m, s)
         cell = (np.arange(s) * c + codes[part.rows, None]) * c + chosen
         counts += np.bincount(cell.ravel(), minlength=s * c * c)

@@ -30,7 +30,7 @@ def check_model(model: Any) -> Any:
     """Return a fitted classifier, or raise an error."""
     if not isinstance(model, Predicting):
         raise TypeError(f"model must be a fitted BMSVMClassifier; got {type(model).__name__}")
-    check_is_fitted(model, "posterior_")
+    check_is_fitted(model, "predictive_")
     return model
 
 

@@ -1,15 +1,21 @@
 """Calibration of class probabilities by leave-one-out.
 
 Averaged over a posterior whose Gaussian process is rougher than the truth, probabilities are less
-confident than the data allow; far from the boundary they may be more confident than so few rows can
-justify. Both are corrected without changing a prediction:
+confident than the data allow, and draws scatter more than they should. Both are corrected in the
+draws themselves, so that every number has one source. With ``p^s`` the probabilities of draw s at a
+row, p their mean over the draws, and l the log probabilities of least squares
+(:mod:`bmsvm.prediction.squares`),
 
-    q_j = (1 - eps) p_j^kappa / sum_l p_l^kappa + eps / c.
+    u^s = a [(1 - w) log p + w l + g (log p^s - mean_s log p^s)]
+    q^s = (1 - eps) softmax(u^s) + eps / c.
 
-kappa maximises the log score of the training rows, each predicted without its own label
-(:mod:`bmsvm.prediction.leave_one_out`), under a standard normal prior of log kappa. eps is the
-probability of a row whose label is pure chance; it is counted as half such a row beside n rows, as
-Krichevsky and Trofimov do: ``eps = 0.5 / (n + 0.5)``.
+The power a sharpens or flattens; the share w is that of least squares in the logarithmic pool (0
+without them); the spread g scales how far draws are from their centre. They maximise the log score
+of the training rows, each predicted without its own label by the mean of its ``q^s``
+(:mod:`bmsvm.prediction.leave_one_out`), under weak priors.
+
+eps is the probability of a row whose label is pure chance. It is counted as half such a row beside
+n rows, as Krichevsky and Trofimov do: ``eps = 0.5 / (n + 0.5)``.
 """
 
 from __future__ import annotations
@@ -20,68 +26,181 @@ import numpy as np
 import scipy.optimize
 import scipy.special
 
-__all__ = ["NONE", "Calibration", "best_calibration", "calibrate"]
+__all__ = ["Calibration", "best_calibration", "best_power", "calibrated_draws", "sharpen"]
 
 CHANCE_ROWS = 0.5
 """Rows of mere chance beside the data."""
 
-LARGEST_LOG_POWER = 3.0
+LOG_POWER = (0.0, 3.0)
+"""Mean and standard deviation of log a: nearly flat."""
+
+LOGIT_SHARE = (0.0, 1.5)
+"""Mean and standard deviation of log w/(1 - w)."""
+
+LOG_SPREAD = (np.log(1.3), 0.7)
+"""Mean and standard deviation of log g. Where labels say nothing of it, draws are spread a little
+more than the posterior: its theta and tau are known no better than the data tell."""
+
+BOUNDS = ((-4.0, 4.0), (-6.0, 6.0), (-5.0, 2.0))
+"""Of the three."""
+
+TINY = float(np.finfo(np.float32).tiny)
 
 
 class Calibration(NamedTuple):
-    """What makes posterior mean probabilities calibrated ones.
+    """What makes draws of a posterior draws of calibrated probabilities.
 
     power
-        kappa.
+        a.
+    share
+        w, that of least squares.
+    spread
+        g.
     chance
         eps.
     """
 
     power: float
+    share: float
+    spread: float
     chance: float
 
 
-NONE = Calibration(1.0, 0.0)
-"""Probabilities as they are."""
+def chance_of(n_rows: int) -> float:
+    """Probability eps of a row whose label is pure chance, beside so many rows."""
+    return CHANCE_ROWS / (n_rows + CHANCE_ROWS)
 
 
-def calibrate(probabilities: np.ndarray, by: Calibration, axis: int = -1) -> np.ndarray:
-    """Calibrate probabilities that have the classes along an axis: the same shape."""
-    if by == NONE:
-        return probabilities
-    logs = np.log(np.maximum(probabilities, np.finfo(np.float64).tiny))
-    sharp = scipy.special.softmax(by.power * logs, axis=axis)
-    return (1 - by.chance) * sharp + by.chance / probabilities.shape[axis]
+def sharpen(logits: np.ndarray, power: float, chance: float) -> np.ndarray:
+    """``(1 - eps) softmax(a l) + eps/c`` of log probabilities or logits l, shape (m, c)."""
+    sharp = scipy.special.softmax(power * logits, axis=1)
+    return (1 - chance) * sharp + chance / logits.shape[1]
 
 
-def best_calibration(
-    probabilities: np.ndarray, labels: np.ndarray, weights: np.ndarray | None = None
-) -> Calibration:
-    """Find the calibration under which held-out probabilities score best.
+def best_power(
+    logits: np.ndarray, labels: np.ndarray, weights: np.ndarray | None = None
+) -> tuple[float, float]:
+    """Find the power a under which held-out logits (n, c) score best, and their log score.
+
+    The power maximises ``sum_i w_i log q_i(y_i) - (log a)^2 / 2``, the sum being the score.
+    """
+    each = np.ones(len(labels)) if weights is None else np.asarray(weights, np.float64)
+    chance = chance_of(int(np.sum(each > 0)))
+    rows = np.arange(len(labels))
+
+    def score(log_power: float) -> float:
+        own = sharpen(logits, float(np.exp(log_power)), chance)[rows, labels]
+        return float(each @ np.log(own))
+
+    def loss(log_power: float) -> float:
+        return 0.5 * log_power**2 - score(log_power)
+
+    found = scipy.optimize.minimize_scalar(loss, bounds=BOUNDS[0], method="bounded").x
+    return float(np.exp(found)), score(found)
+
+
+class _Centred(NamedTuple):
+    """Log of the mean probabilities, (m, c), and deviations of the logs of draws, (m, c, s)."""
+
+    centre: np.ndarray
+    deviations: np.ndarray
+
+
+def _centred(draws: np.ndarray, weights: np.ndarray | None = None) -> _Centred:
+    """Split the logs of probabilities (m, c, s) of draws with weights (m, s), or equal ones."""
+    draws = np.maximum(np.asarray(draws, np.float64), TINY)
+    logs = np.log(draws)
+    if weights is None:
+        mean, of_logs = draws.mean(axis=-1), logs.mean(axis=-1)
+    else:
+        mean, of_logs = (np.einsum("mcs,ms->mc", part, weights) for part in (draws, logs))
+    logs -= of_logs[:, :, None]
+    return _Centred(np.log(mean), logs)
+
+
+def calibrated_draws(draws: np.ndarray, squares: np.ndarray | None, by: Calibration) -> np.ndarray:
+    """Draws q of calibrated probabilities: shape (m, c, s).
 
     Parameters
     ----------
-    probabilities
-        Probabilities of rows by predictions that have not seen their labels, shape (n, c).
+    draws
+        Class probabilities of the posterior's draws, shape (m, c, s).
+    squares
+        Log probabilities of least squares, shape (m, c), or None.
+    by
+        The calibration; its share is 0 without least squares.
+    """
+    centre, deviations = _centred(draws)
+    if squares is not None:
+        centre = (1 - by.share) * centre + by.share * squares
+    logits = by.power * (centre[:, :, None] + by.spread * deviations)
+    sharp = scipy.special.softmax(logits, axis=1)
+    return (1 - by.chance) * sharp + by.chance / sharp.shape[1]
+
+
+def best_calibration(
+    draws: np.ndarray,
+    draw_weights: np.ndarray,
+    squares: np.ndarray | None,
+    labels: np.ndarray,
+    row_weights: np.ndarray | None = None,
+) -> Calibration:
+    """Find the calibration under which held-out predictions score best.
+
+    Parameters
+    ----------
+    draws
+        Probabilities of rows by draws that have not seen their labels, shape (n, c, s).
+    draw_weights
+        Weights of the draws at each row, which sum to one, shape (n, s).
+    squares
+        Log probabilities of rows by least squares without their labels, shape (n, c), or None.
     labels
         Class index of each row, shape (n,).
-    weights
+    row_weights
         Weight of each row, shape (n,).
 
     Returns
     -------
     Calibration
-        With the maximiser of ``sum_i w_i log q_i(y_i) - (log kappa)^2 / 2``.
+        With the maximiser of ``sum_i w_i log q_i(y_i)``, q being the mean over the draws, plus
+        normal log priors of log a, of the logit of w and of log g.
     """
-    each = np.ones(len(labels)) if weights is None else np.asarray(weights, np.float64)
-    chance = CHANCE_ROWS / (np.sum(each > 0) + CHANCE_ROWS)
+    each = np.ones(len(labels)) if row_weights is None else np.asarray(row_weights, np.float64)
+    kept = each > 0
+    each, own, weights = each[kept], np.asarray(labels)[kept], draw_weights[kept]
+    centre, deviations = _centred(draws[kept], weights)
+    other = None if squares is None else squares[kept]
+    chance, rows, n_classes = chance_of(len(own)), np.arange(len(own)), centre.shape[1]
+    priors = np.array([LOG_POWER, LOGIT_SHARE, LOG_SPREAD]).T
 
-    def of(log_power: float) -> Calibration:
-        return Calibration(float(np.exp(log_power)), float(chance))
+    def loss_and_slope(at: np.ndarray) -> tuple[float, np.ndarray]:
+        power, share, spread = np.exp(at[0]), scipy.special.expit(at[1]), np.exp(at[2])
+        middle = centre if other is None else (1 - share) * centre + share * other
+        wide = power * spread * deviations
+        logits = power * middle[:, :, None] + wide
+        sharp = scipy.special.softmax(logits, axis=1)
+        mine = weights * sharp[rows, own]  # (n, s)
+        total = (1 - chance) * mine.sum(axis=1) + chance / n_classes
+        part = (each * (1 - chance) / total)[:, None] * mine
 
-    def loss(log_power: float) -> float:
-        own = calibrate(probabilities, of(log_power))[np.arange(len(labels)), labels]
-        return 0.5 * log_power**2 - float(each @ np.log(own))
+        def slope_of_draws(change: np.ndarray) -> float:
+            ahead = change[rows, own] - np.einsum("ncs,ncs->ns", sharp, change)
+            return float(np.sum(part * ahead))
 
-    bounds = (-LARGEST_LOG_POWER, LARGEST_LOG_POWER)
-    return of(scipy.optimize.minimize_scalar(loss, bounds=bounds, method="bounded").x)
+        def slope_of_rows(change: np.ndarray) -> float:
+            mean = np.einsum("ncs,ns->nc", sharp, part)
+            return float(part.sum(axis=1) @ change[rows, own] - np.sum(mean * change))
+
+        by_spread = slope_of_draws(wide)
+        slopes = np.array([slope_of_rows(power * middle) + by_spread, 0.0, by_spread])
+        if other is not None:
+            slopes[1] = slope_of_rows(power * share * (1 - share) * (other - centre))
+        z = (at - priors[0]) / priors[1]
+        return 0.5 * float(z @ z) - float(each @ np.log(total)), z / priors[1] - slopes
+
+    found = scipy.optimize.minimize(
+        loss_and_slope, priors[0], jac=True, method="L-BFGS-B", bounds=BOUNDS
+    ).x
+    share = 0.0 if other is None else float(scipy.special.expit(found[1]))
+    return Calibration(float(np.exp(found[0])), share, float(np.exp(found[2])), chance)

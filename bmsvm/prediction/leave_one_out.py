@@ -9,6 +9,9 @@ Given the other rows' columns, sigma2 and tau, row i is Gaussian (its cavity) wi
 whatever t_i is. With m_i the mean of p(y_i | z_i) over the cavity, draws of everything but row i
 weighted by 1/m_i are draws of the posterior without y_i, and the mean of p(y | z_i) over cavities
 with these weights is its prediction. Means over cavities use quasi-random normal points.
+
+Calibration needs draws that are like those of new rows: f_i is then drawn from the cavity, whose
+variance is that of f_i plus sigma2, and p(y | f_i) integrates the noise alone.
 """
 
 from __future__ import annotations
@@ -33,7 +36,7 @@ from bmsvm.models.quadrature import normal_points
 from bmsvm.models.theta import nearest_on_grid
 from bmsvm.models.whitening import matrix_function, shrinkage
 
-__all__ = ["LeaveOneOut", "cavity", "leave_one_out"]
+__all__ = ["HeldOutDraws", "LeaveOneOut", "cavity", "held_out_draws", "leave_one_out"]
 
 
 class LeaveOneOut(NamedTuple):
@@ -50,6 +53,22 @@ class LeaveOneOut(NamedTuple):
 
     log_score: np.ndarray
     probabilities: np.ndarray
+    pareto_k: np.ndarray
+
+
+class HeldOutDraws(NamedTuple):
+    """Class probabilities of each row by draws that have not seen its label.
+
+    probabilities
+        p(y | f_i), shape (n, c, s).
+    weights
+        Weights of the draws, which sum to one, shape (n, s).
+    pareto_k
+        As in :class:`LeaveOneOut`.
+    """
+
+    probabilities: np.ndarray
+    weights: np.ndarray
     pareto_k: np.ndarray
 
 
@@ -70,11 +89,18 @@ def cavity(
 
 @jax.jit
 def _over_cavities(
-    draws: dict[str, jax.Array], nodes: jax.Array, problem: Problem
+    draws: dict[str, jax.Array],
+    nodes: jax.Array,
+    points: jax.Array | None,
+    problem: Problem,
 ) -> tuple[jax.Array, jax.Array]:
-    """``log m_i``, shape (s, n), and mean class probabilities, shape (s, n, c), of each draw."""
+    """``log m_i``, shape (s, n), and class probabilities, shape (s, n, c), of each draw.
 
-    def one(draw):
+    These are means over the cavity, or those of an f_i drawn from it by points (s, n, k).
+    """
+
+    def one(given):
+        draw, point = given
         here = problem.at(draw.get("kernel"))
         if "weights" in draw:  # far more rows than weights: one row changes them little
             mean = latent(draw["intercept"], draw["weights"], here)
@@ -89,9 +115,15 @@ def _over_cavities(
         log_mean = likelihoods.log_mean_likelihood(
             scores, problem.labels, problem.likelihood, problem.row_weights
         )
+        if point is not None:
+            noise_variance = draw["noise_variance"]
+            own = jnp.sqrt(jnp.maximum(variance - noise_variance, 0.0))
+            function = mean + own[:, None] * point
+            around = function[:, None] + jnp.sqrt(noise_variance) * nodes
+            scores = class_vector(around, problem.coupling)
         return log_mean, likelihoods.class_probabilities(scores, problem.likelihood).mean(1)
 
-    return jax.lax.map(one, draws)
+    return jax.lax.map(one, (draws, points))
 
 
 def _smooth(log_ratios: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -132,6 +164,35 @@ def leave_one_out(
     num_nodes
         Quasi-random points at which means over cavities are taken; a power of two.
     """
+    log_means, each = _evaluate(draws, problem, num_nodes, None)
+    log_weights, pareto_k = _smooth(-log_means.T)
+    probabilities = np.einsum("is,sic->ic", np.exp(log_weights), each)
+    own = probabilities[np.arange(problem.n_rows), np.asarray(problem.labels)]
+    return LeaveOneOut(np.log(own), probabilities, pareto_k)
+
+
+def held_out_draws(
+    draws: Mapping[str, ArrayLike], problem: Problem, *, seed: int, num_nodes: int = 64
+) -> HeldOutDraws:
+    """Draw class probabilities of each row as if its label had not been seen.
+
+    Parameters
+    ----------
+    draws, problem, num_nodes
+        As in :func:`leave_one_out`.
+    seed
+        Of the points of f_i given everything else.
+    """
+    shape = (len(np.asarray(draws["precision"])), problem.n_rows, problem.n_columns)
+    points = np.random.default_rng(seed).standard_normal(shape)
+    log_means, each = _evaluate(draws, problem, num_nodes, points)
+    log_weights, pareto_k = _smooth(-log_means.T)
+    return HeldOutDraws(np.moveaxis(each, 0, -1), np.exp(log_weights), pareto_k)
+
+
+def _evaluate(
+    draws: Mapping[str, ArrayLike], problem: Problem, num_nodes: int, points: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray]:
     check_count("num_nodes", num_nodes)
     check_integrable("leave-one-out", problem.coupling, problem.likelihood)
     if problem.family is not None:
@@ -149,8 +210,6 @@ def leave_one_out(
         theta = np.asarray(draws["lengthscale"])
         kept["kernel"] = jnp.asarray(nearest_on_grid(theta, np.asarray(problem.grid.values)))
     nodes = jnp.asarray(normal_points(num_nodes, problem.n_columns, seed=0), dtype)
-    log_means, each = (np.asarray(part, float) for part in _over_cavities(kept, nodes, problem))
-    log_weights, pareto_k = _smooth(-log_means.T)
-    probabilities = np.einsum("is,sic->ic", np.exp(log_weights), each)
-    own = probabilities[np.arange(problem.n_rows), np.asarray(problem.labels)]
-    return LeaveOneOut(np.log(own), probabilities, pareto_k)
+    at = None if points is None else jnp.asarray(points, dtype)
+    log_means, each = _over_cavities(kept, nodes, at, problem)
+    return np.asarray(log_means, float), np.asarray(each, float)

@@ -5,31 +5,38 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from bmsvm.prediction.calibration import NONE, Calibration, calibrate
-
-__all__ = ["Uncertainty", "accept", "entropy", "prediction_sets", "summarise"]
+__all__ = [
+    "Uncertainty",
+    "accept",
+    "check_loss",
+    "decide",
+    "entropy",
+    "prediction_sets",
+    "summarise",
+]
 
 
 class Uncertainty(NamedTuple):
     """Probabilities of the classes of some rows, and their uncertainty.
 
-    A posterior draw is a function f, and gives a row the probabilities p(y | f): the noise of the
-    scores is part of them. The entropy that all draws share is chance (aleatoric), the rest is
-    ignorance of f (epistemic).
+    All of it is of one predictive distribution. A draw of it gives a row class probabilities q: the
+    noise of the scores is part of them, and so is the calibration. The entropy that all draws share
+    is chance (aleatoric), the rest is ignorance of the functions (epistemic).
 
     probabilities
-        Predictive probabilities, the mean of p(y | f) over the draws, calibrated, shape (m, c).
+        Predictive probabilities, the mean of q over the draws, shape (m, c).
     lower, upper
-        Ends of the central credible interval of each class's p(y | f), calibrated in the same
-        way, shape (m, c).
+        Ends of the central credible interval of each class's q, shape (m, c).
     entropy
-        Entropy of the mean of p(y | f), in nats, shape (m,): the sum of the next two. These three
-        are of the posterior as it is, before calibration.
+        Entropy of ``probabilities``, in nats, shape (m,): the sum of the next two.
     aleatoric
-        Mean entropy of p(y | f) over the draws, shape (m,): what would be left if f were known.
+        Mean entropy of q over the draws, shape (m,): what would be left if the functions were
+        known.
     epistemic
-        Mutual information of the label and f, shape (m,): what knowing f would take away.
+        Mutual information of the label and the functions, shape (m,): what knowing them would take
+        away.
     exclusion
         Averaged probability of not being in a class, ``E exp(-(f_j + d)_+)`` of eq. (20), shape
         (m, c). It is not one less ``probabilities``.
@@ -50,36 +57,23 @@ def entropy(probabilities: np.ndarray, axis: int = -1) -> np.ndarray:
     return -np.sum(probabilities * logs, axis=axis)
 
 
-def summarise(
-    draws: np.ndarray, exclusion: np.ndarray, level: float, calibration: Calibration = NONE
-) -> Uncertainty:
-    """Summarise class probabilities of posterior draws.
+def summarise(draws: np.ndarray, exclusion: np.ndarray, level: float) -> Uncertainty:
+    """Summarise class probabilities of draws.
 
     Parameters
     ----------
     draws
-        p(y | f), shape (m, c, s).
+        q, shape (m, c, s).
     exclusion
-        p(y != j | f), shape (m, c, s).
+        Averaged probabilities of not being in a class, shape (m, c).
     level
         Probability of the credible intervals.
-    calibration
-        Of the probabilities and of the ends of the intervals.
     """
-    draws = draws.astype(np.float64)
-    mean = draws.mean(axis=-1)
-    tail = (1 - level) / 2
-    lower, upper = np.quantile(calibrate(draws, calibration, axis=1), (tail, 1 - tail), axis=-1)
-    total, expected = entropy(mean), entropy(draws, axis=1).mean(axis=-1)
-    return Uncertainty(
-        probabilities=calibrate(mean, calibration),
-        lower=lower,
-        upper=upper,
-        entropy=total,
-        aleatoric=expected,
-        epistemic=np.maximum(total - expected, 0.0),
-        exclusion=exclusion.mean(axis=-1),
-    )
+    mean, tail = draws.mean(axis=-1), (1 - level) / 2
+    lower, upper = np.quantile(draws, (tail, 1 - tail), axis=-1)
+    total = entropy(mean)
+    aleatoric = np.minimum(entropy(draws, axis=1).mean(axis=-1), total)  # up to rounding
+    return Uncertainty(mean, lower, upper, total, aleatoric, total - aleatoric, exclusion)
 
 
 def prediction_sets(probabilities: np.ndarray, level: float) -> np.ndarray:
@@ -130,3 +124,30 @@ def accept(probabilities: np.ndarray, error: float, *, each_row: bool = False) -
     accepted = np.zeros(len(risk), bool)
     accepted[order[average <= error]] = True  # averages of ascending numbers ascend
     return accepted
+
+
+def check_loss(loss: ArrayLike, n_classes: int) -> np.ndarray:
+    """Check that a loss is a finite matrix (c, c), or raise ``ValueError``."""
+    try:
+        matrix = np.asarray(loss, np.float64)
+    except (TypeError, ValueError):
+        matrix = np.empty(0)
+    if matrix.shape != (n_classes, n_classes) or not np.all(np.isfinite(matrix)):
+        raise ValueError(
+            f"loss must be a matrix of finite numbers of shape ({n_classes}, {n_classes}), the "
+            f"true class in the row and the predicted one in the column; got {loss!r}"
+        )
+    return matrix
+
+
+def decide(probabilities: np.ndarray, loss: np.ndarray) -> np.ndarray:
+    """Class index of the smallest expected loss ``sum_j p_j loss[j, k]``: shape (m,).
+
+    Parameters
+    ----------
+    probabilities
+        Predictive probabilities, shape (m, c).
+    loss
+        Loss of predicting class k where class j is true, shape (c, c).
+    """
+    return np.argmin(probabilities @ loss, axis=1)

@@ -40,7 +40,7 @@ from bmsvm._validation import (
 from bmsvm.kernels.factor import check_gram
 from bmsvm.kernels.functions import Kernel, as_kernel, gram_of, median_distance
 from bmsvm.models.hyperparameters import DEFAULT, Hyperparameters
-from bmsvm.prediction.calibration import best_calibration, calibrate
+from bmsvm.prediction.calibration import best_power
 from bmsvm.selection.base import Method, Selection, check_stationary, representative_rows
 
 __all__ = ["ModeCV", "ModeSelection"]
@@ -313,10 +313,7 @@ def _path(
 
 def _calibrated_log_loss(scores: np.ndarray, labels: np.ndarray, weights: np.ndarray) -> float:
     """Mean log-loss (weighted) of calibrated softmax probabilities of scores (n, c)."""
-    chances = scipy.special.softmax(scores, axis=1)
-    calibrated = calibrate(chances, best_calibration(chances, labels, weights))
-    own = calibrated[np.arange(len(labels)), labels]
-    return float(-np.average(np.log(own), weights=weights))
+    return -best_power(scores, labels, weights)[1] / float(weights.sum())
 
 
 def _shares(losses: np.ndarray, ratios: np.ndarray, taus: np.ndarray) -> np.ndarray:

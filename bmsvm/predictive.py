@@ -1,0 +1,181 @@
+"""The predictive distribution: one source of every number that a fitted model reports.
+
+``BMSVMClassifier.fit`` keeps a :class:`PredictiveDistribution` as ``model.predictive_``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bmsvm._validation import check_probability
+from bmsvm.kernels.functions import as_kernel
+from bmsvm.models.likelihoods import exclusion_probabilities
+from bmsvm.models.problem import spaced_rows
+from bmsvm.posterior import Posterior
+from bmsvm.prediction import uncertainty
+from bmsvm.prediction.calibration import Calibration, best_calibration, calibrated_draws
+from bmsvm.prediction.evaluate import pad_rows
+from bmsvm.prediction.squares import LeastSquares, least_squares, roots_of
+from bmsvm.rows import PiecewiseRows
+
+__all__ = ["PredictiveDistribution", "PredictiveDraws"]
+
+SQUARES_ROWS = 16384
+"""Rows that least squares fit at least, if there are more and the basis is of low rank."""
+
+LABEL_STREAM = 3
+"""Sets the random numbers of labels apart from those of the posterior."""
+
+
+class PredictiveDraws(NamedTuple):
+    """One draw of everything at new rows for each posterior draw.
+
+    functions
+        Class functions f of the posterior, shape (s, m, c).
+    probabilities
+        Class probabilities q, shape (s, m, c).
+    labels
+        Class indices y, drawn by q, shape (s, m).
+    """
+
+    functions: np.ndarray
+    probabilities: np.ndarray
+    labels: np.ndarray
+
+
+class _Part(NamedTuple):
+    """Draws at some rows: class probabilities q (m, c, s) and functions (m, c, s), if wanted."""
+
+    rows: slice
+    probabilities: np.ndarray
+    functions: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class PredictiveDistribution:
+    """Class probabilities of new rows, as draws.
+
+    Rows are as in :class:`bmsvm.Posterior`.
+
+    Parameters
+    ----------
+    posterior
+        The posterior of the model.
+    calibration
+        How its draws are calibrated, and pooled with least squares
+        (:mod:`bmsvm.prediction.calibration`); None: they are taken as they are.
+    squares
+        Least squares, if they are in the pool.
+    """
+
+    posterior: Posterior
+    calibration: Calibration | None = None
+    squares: LeastSquares | None = None
+
+    def draws(
+        self, rows: np.ndarray | PiecewiseRows, *, functions: bool = False
+    ) -> Iterator[_Part]:
+        """Draw class probabilities q of rows (m, p), block by block.
+
+        Parameters
+        ----------
+        rows
+            The rows.
+        functions
+            Whether class functions of the posterior are wanted too.
+        """
+        for part in self.posterior.evaluate(rows, functions=functions):
+            q = self.posterior.positive(part.probabilities)
+            if self.calibration is not None:
+                other = None
+                if self.squares is not None:
+                    block, size = pad_rows(rows[part.rows])
+                    other = self.squares.log_probabilities(block)[:size]
+                q = calibrated_draws(q, other, self.calibration)
+            yield _Part(part.rows, q, part.functions)
+
+    def probabilities(self, rows: np.ndarray | PiecewiseRows) -> np.ndarray:
+        """Class probabilities, the mean of q over the draws: shape (m, c)."""
+        means = np.empty((len(rows), self.posterior.n_classes))
+        for part in self.draws(rows):
+            means[part.rows] = part.probabilities.mean(axis=-1)
+        return means
+
+    def uncertainty(
+        self, rows: np.ndarray | PiecewiseRows, level: float = 0.9
+    ) -> uncertainty.Uncertainty:
+        """Credible intervals of the probabilities, and their entropy split in two.
+
+        Parameters
+        ----------
+        rows
+            The rows.
+        level
+            Probability of the credible intervals.
+        """
+        check_probability("level", level)
+        parts = [
+            uncertainty.summarise(
+                part.probabilities,
+                exclusion_probabilities(part.functions, axis=1).mean(axis=-1),
+                level,
+            )
+            for part in self.draws(rows, functions=True)
+        ]
+        return uncertainty.Uncertainty(*(np.concatenate(each) for each in zip(*parts, strict=True)))
+
+    def sample(self, rows: np.ndarray) -> PredictiveDraws:
+        """Draw functions, class probabilities and labels at rows (m, p).
+
+        The random numbers of a label depend on the seed and on the index of its row.
+        """
+        parts = list(self.draws(rows, functions=True))
+        functions, q = (
+            np.concatenate([part[which] for part in parts]).transpose(2, 0, 1) for which in (2, 1)
+        )
+        uniform = np.stack(
+            [
+                np.random.default_rng((self.posterior.seed, LABEL_STREAM, row)).uniform(size=len(q))
+                for row in range(q.shape[1])
+            ],
+            axis=1,
+        )
+        below = np.cumsum(q, axis=-1)[..., :-1] <= uniform[..., None]
+        return PredictiveDraws(functions, q, below.sum(axis=-1))
+
+    def calibrated(
+        self, *, squares: bool = False, lengthscale: Any = None
+    ) -> PredictiveDistribution:
+        """Return the distribution calibrated by leave-one-out.
+
+        Parameters
+        ----------
+        squares
+            Whether it is pooled with least squares.
+        lengthscale
+            theta of these; None: several are averaged.
+        """
+        posterior, problem = self.posterior, self.posterior.problem
+        n = len(posterior.training_rows)  # rows beyond are spare ones
+        labels = np.asarray(problem.labels)
+        weights = np.ones(len(labels))
+        if problem.row_weights is not None:
+            weights = np.asarray(problem.row_weights, np.float64)
+        draws, which = posterior.held_out_draws()
+        real = which < n
+        which, fit, held_out = which[real], None, None
+        if squares:
+            low_rank = problem.basis_map is not None
+            fitted = np.union1d(which, spaced_rows(n, SQUARES_ROWS if low_rank else n))
+            kernel = as_kernel(posterior.kernel)
+            roots = roots_of(problem, fitted, posterior.training_rows, kernel, lengthscale)
+            fit, logs = least_squares(roots, labels[fitted], problem.n_classes, weights[fitted])
+            held_out = logs[np.searchsorted(fitted, which)]
+        calibration = best_calibration(
+            draws.probabilities[real], draws.weights[real], held_out, labels[which], weights[which]
+        )
+        return replace(self, calibration=calibration, squares=fit)
