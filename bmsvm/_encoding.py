@@ -40,6 +40,7 @@ from bmsvm.models.whitening import White
 from bmsvm.posterior import Posterior
 from bmsvm.prediction.calibration import Calibration
 from bmsvm.rows import PiecewiseRows
+from bmsvm.scaling import Scaling
 from bmsvm.selection import (
     Evidence,
     EvidenceSelection,
@@ -62,7 +63,7 @@ among them: these are code."""
 
 RESULTS: tuple[type, ...] = (
     *(BMSVMGibbs, Calibration, Diagnosis, EvidenceSelection, GridSelection, ModeSelection),
-    *(Posterior, Run, Tuning),
+    *(Posterior, Run, Scaling, Tuning),
     # the data and the model
     *(BasisMap, Factor, Hyperparameters, LogUniform, Problem, Uniform),
     *(theta.Design, theta.KernelFamily, theta.KernelGrid, theta.KernelOfLengthscale),
