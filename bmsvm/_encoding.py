@@ -42,6 +42,7 @@ from bmsvm.prediction.calibration import Calibration
 from bmsvm.prediction.squares import LeastSquares
 from bmsvm.predictive import PredictiveDistribution
 from bmsvm.rows import PiecewiseRows
+from bmsvm.scaling import Scaling
 from bmsvm.selection import (
     Evidence,
     EvidenceSelection,
@@ -64,7 +65,7 @@ among them: these are code."""
 
 RESULTS: tuple[type, ...] = (
     *(BMSVMGibbs, Calibration, Diagnosis, EvidenceSelection, GridSelection, ModeSelection),
-    *(LeastSquares, Posterior, PredictiveDistribution, Run, Tuning),
+    *(LeastSquares, Posterior, PredictiveDistribution, Run, Scaling, Tuning),
     # the data and the model
     *(BasisMap, Factor, Hyperparameters, LogUniform, Problem, Uniform),
     *(theta.Design, theta.KernelFamily, theta.KernelGrid, theta.KernelOfLengthscale),

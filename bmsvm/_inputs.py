@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
-from sklearn.preprocessing import StandardScaler
 from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import (
@@ -17,7 +16,8 @@ from sklearn.utils.validation import (
 
 from bmsvm._validation import check_no_missing_labels, check_row_weights
 from bmsvm.kernels.functions import Precomputed
-from bmsvm.rows import PiecewiseRows, in_pieces, pieces_of
+from bmsvm.rows import PiecewiseRows, in_pieces
+from bmsvm.scaling import Scaling, as_standardize, learn
 
 __all__ = ["KernelInputs", "check_flag", "combined_weights", "is_precomputed"]
 
@@ -54,6 +54,7 @@ class KernelInputs:
     kernel: Any
     standardize: Any
     class_weight: Any
+    scaling_: Scaling | None
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()  # type: ignore[misc]
@@ -107,37 +108,32 @@ class KernelInputs:
         return X, labels, weights
 
     def _learn_inputs(self, X: Any, weights: np.ndarray | None = None) -> None:
-        """Learn the mean and the scale of the features, unless they are not standardised."""
-        self.input_mean_ = self.input_scale_ = None
-        if self.standardize and not is_precomputed(self.kernel):
-            scaler = StandardScaler()
-            if isinstance(X, PiecewiseRows):
-                for piece in pieces_of(X):
-                    scaler.partial_fit(piece)
-            else:
-                scaler.fit(X, sample_weight=weights)
-            self.input_mean_, self.input_scale_ = scaler.mean_, scaler.scale_
+        """Learn the scaling of the features, by ``standardize``."""
+        how = None if is_precomputed(self.kernel) else as_standardize(self.standardize)
+        self.scaling_ = None if how is None else learn(X, how, weights)
 
     def in_original_units(self, rows: np.ndarray) -> np.ndarray:
         """Return standardised rows (n, p) in the units of the data."""
         rows = np.asarray(rows)
-        return rows if self.input_mean_ is None else rows * self.input_scale_ + self.input_mean_
+        return rows if self.scaling_ is None else self.scaling_.invert(rows)
 
     def _standardized(self, X: Any) -> Any:
         """Return checked rows as the kernel sees them."""
-        if self.input_mean_ is None:
+        if self.scaling_ is None:
             return X
-        if isinstance(X, PiecewiseRows):
-            return X.standardized(self.input_mean_, cast(np.ndarray, self.input_scale_))
-        return (X - self.input_mean_) / self.input_scale_
+        return X.scaled(self.scaling_) if isinstance(X, PiecewiseRows) else self.scaling_.apply(X)
 
-    def standardized_rows(self, X: Any) -> Any:
-        """Check new rows (m, p), and return them as the kernel of the fitted model sees them."""
+    def checked_rows(self, X: Any) -> Any:
+        """Check new rows (m, p), and return them in the units of the data, in float64."""
         if in_pieces(X) and not is_precomputed(self.kernel):
             rows = PiecewiseRows(X)
             validate_data(self, rows[:1], reset=False)
-            return self._standardized(rows)
+            return rows
         X = validate_data(self, X, dtype=np.float64, reset=False)
         if self.kept_rows_ is not None and is_precomputed(self.kernel):
             X = X[:, self.kept_rows_]
-        return self._standardized(X)
+        return X
+
+    def standardized_rows(self, X: Any) -> Any:
+        """Check new rows (m, p), and return them as the kernel of the fitted model sees them."""
+        return self._standardized(self.checked_rows(X))

@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from bmsvm._inputs import KernelInputs, check_flag, is_precomputed
+from bmsvm._inputs import KernelInputs, is_precomputed
 from bmsvm._predicting import Predicting, Predictive, as_predictive
 from bmsvm._validation import check_choice, check_sweeps
 from bmsvm.convergence import diagnose, warn_unless_converged, watched_quantities
@@ -33,6 +33,7 @@ from bmsvm.notebook import NotebookRepr
 from bmsvm.posterior import Posterior
 from bmsvm.predictive import PredictiveDistribution
 from bmsvm.rows import in_pieces
+from bmsvm.scaling import Standardize, as_standardize
 from bmsvm.selection import Evidence, Method, ModeCV, Selection, as_method
 from bmsvm.selection.base import representative_rows
 
@@ -99,7 +100,10 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
         Number of chains, sweeps in which the sampler tunes itself, and draws of each chain.
         ``num_warmup=None`` is 300, or 150 if ``"mode-cv"`` has chosen tau.
     standardize
-        Whether features are scaled to mean 0 and variance 1; constant features become 0.
+        How features are scaled to mean 0 and variance 1. ``"robust"`` (or True): after a shift by
+        the median, a division by the interquartile range / 1.349, and a smooth clip at 5, so that
+        outliers do not determine the scale. ``"standard"``: by mean and standard deviation. False
+        or None: not at all. Constant features become 0. See :class:`bmsvm.scaling.Scaling`.
     class_weight
         Weights of the classes, as a dict; ``"balanced"``; or None. They multiply the weights of
         the rows.
@@ -136,6 +140,8 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
         Indices of the rows of positive weight in the data.
     n_iter_ : int
         Sweeps of each chain, warm-up included.
+    scaling_ : bmsvm.scaling.Scaling or None
+        Scaling of the features; None if they are not scaled.
     seed_ : int
         Seed that was drawn from ``random_state``.
 
@@ -169,7 +175,7 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
         num_chains: int = 4,
         num_warmup: int | None = None,
         num_samples: int = 200,
-        standardize: bool = True,
+        standardize: Standardize = "robust",
         class_weight: dict | Literal["balanced"] | None = None,
         predictive: Predictive | str = "auto",
         random_state: int | np.random.RandomState | None = None,
@@ -196,7 +202,7 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
         Hinge likelihood (11), the independent columns of (13)-(19), the hyperparameters, M1, M2 and
         M of section 5 (5000 sweeps of warm-up, then 500 draws of 10 sweeps), the sweep of section
         4.1 and the decision (20). ``lengthscale="sample"``, the default here, has the paper's
-        uniform prior on a grid.
+        uniform prior on a grid. Features are scaled by mean and standard deviation.
 
         Parameters
         ----------
@@ -216,6 +222,7 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
             "num_chains": 1,
             "num_warmup": 5000,
             "num_samples": 500,
+            "standardize": "standard",
             "predictive": "paper",
         }
         return cls(**{**paper, **settings})
@@ -293,7 +300,7 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
             check_sweeps(name, getattr(self, name))
         if self.num_warmup is not None:
             check_sweeps("num_warmup", self.num_warmup, smallest=0)
-        check_flag("standardize", self.standardize)
+        as_standardize(self.standardize)
         as_sampler(self.sampler)
         if as_predictive(self.predictive).calibrate:
             check_integrable('predictive="calibrated"', self.coupling, self.likelihood)

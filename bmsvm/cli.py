@@ -117,7 +117,7 @@ def _fit(options: argparse.Namespace) -> int:
         num_warmup=options.warmup,
         num_samples=options.draws,
         class_weight=options.class_weight,
-        standardize=not options.no_standardize,
+        standardize=None if options.standardize == "none" else options.standardize,
         random_state=options.seed,
     )
     with warnings.catch_warnings():  # these two are given below, in terms of the options
@@ -241,6 +241,7 @@ def _parser() -> argparse.ArgumentParser:
         ("kernel", [name for name in KERNELS if name != "precomputed"]),
         ("approximation", ("auto", "exact", "nystrom", "fourier")),
         ("sampler", ("auto", *SAMPLERS)),
+        ("standardize", ("robust", "standard", "none")),
     ):
         add(f"--{name}", choices=list(choices), default=DEFAULTS[name], help=DEFAULT)
     methods = ", ".join(("auto", "sample", *METHODS))
@@ -256,7 +257,6 @@ def _parser() -> argparse.ArgumentParser:
     add("--warmup", type=_count, help="sweeps of warm-up; default: 300, or 150 with mode-cv")
     add("--checkpoint", metavar="DIR", help="keep the chains there and resume; needs --seed")
     add("--class-weight", choices=["balanced"], help="weights of the classes")
-    add("--no-standardize", action="store_true", help="do not standardise the features")
     add("--seed", type=int, help="seed of the random numbers")
     add("-q", "--quiet", action="store_true", help="print only warnings and errors")
 

@@ -12,7 +12,7 @@ import os
 import platform
 import stat
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from importlib.metadata import version
 from typing import Any
 
@@ -31,22 +31,22 @@ from bmsvm.kernels import Kernel
 from bmsvm.machines import AltMSVM, MSVMClassifier, OneVsRestSVC, Tuning
 from bmsvm.posterior import Posterior
 from bmsvm.predictive import PredictiveDistribution
+from bmsvm.scaling import Scaling
 from bmsvm.selection import Selection
 
 __all__ = ["FORMAT_VERSION", "ModelFileError", "load", "save"]
 
-FORMAT, FORMAT_VERSION = "bmsvm model", 2
+FORMAT, FORMAT_VERSION = "bmsvm model", 3
 """The version rises when the files of one bmsvm cannot be read by another."""
 
 INPUTS: dict[str, Any] = {
     "classes_": np.ndarray,
     "feature_names_in_": np.ndarray,
-    "input_mean_": np.ndarray | None,
-    "input_scale_": np.ndarray | None,
     "kept_rows_": np.ndarray | None,
     "lengthscale_": float | np.ndarray | None,
     "n_features_in_": int,
     "n_iter_": int,
+    "scaling_": Scaling | None,
 }
 MACHINE: dict[str, Any] = {
     **INPUTS,
@@ -80,8 +80,6 @@ OPTIONAL = {"feature_names_in_", "run_.samples.scores", "run_.samples.weights"}
 
 AXES = {
     "classes_": "class",
-    "input_mean_": "feature",
-    "input_scale_": "feature",
     "n_features_in_": "feature",
     "run_.samples.intercept": "chain draw class",
     "run_.samples.noise_variance": "chain draw",
@@ -94,6 +92,7 @@ AXES = {
     "run_.state.problem.n_classes": "class",
     "predictive_.squares.coefficients": "theta point class",
     "predictive_.squares.intercept": "class",
+    **{f"scaling_.{field.name}": "feature" for field in fields(Scaling)},
     "intercept_": "class",
     "coefficients_": "support class",
     "support_vectors_": "support feature",

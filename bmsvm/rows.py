@@ -1,7 +1,6 @@
 """Rows that are read in pieces: from a memory map, a Zarr array, or a stream of batches.
 
-Nothing here holds all rows. :class:`PiecewiseRows` reads 8192 at a time, checks and standardises
-them.
+Nothing here holds all rows. :class:`PiecewiseRows` reads 8192 at a time, checks and scales them.
 """
 
 from __future__ import annotations
@@ -40,6 +39,13 @@ def in_pieces(X: Any) -> bool:
     return (isinstance(X, np.memmap) or chunked) and len(X.shape) == 2
 
 
+class Applied(Protocol):
+    """A transformation of rows, such as :class:`bmsvm.scaling.Scaling`."""
+
+    def apply(self, rows: np.ndarray) -> np.ndarray:
+        """Return transformed rows (m, p)."""
+
+
 class PiecewiseRows:
     """Rows in float64, read when they are indexed.
 
@@ -49,8 +55,8 @@ class PiecewiseRows:
         An array (n, p) of numbers that can be sliced.
     numbers
         Indices of the rows to use, increasing; None for all.
-    mean, scale
-        Mean and scale of the features, shape (p,), for standardisation; None for no change.
+    scaling
+        What is applied to the rows when they are read; None for no change.
     """
 
     dtype = np.dtype(np.float64)
@@ -61,14 +67,13 @@ class PiecewiseRows:
         source: Any,
         *,
         numbers: np.ndarray | None = None,
-        mean: np.ndarray | None = None,
-        scale: np.ndarray | None = None,
+        scaling: Applied | None = None,
     ) -> None:
         if np.dtype(source.dtype).kind not in "fiub":
             raise ValueError(f"X must be a matrix of real numbers; got dtype {source.dtype}")
         if source.shape[1] < 1:
             raise ValueError(f"X must have at least one feature; got shape {tuple(source.shape)}")
-        self.source, self.numbers, self.mean, self.scale = source, numbers, mean, scale
+        self.source, self.numbers, self.scaling = source, numbers, scaling
         self._latest: tuple[int, np.ndarray] | None = None
 
     @property
@@ -82,11 +87,11 @@ class PiecewiseRows:
 
     def taking(self, numbers: np.ndarray) -> PiecewiseRows:
         """Return some of the rows, by their indices in the source, increasing."""
-        return PiecewiseRows(self.source, numbers=numbers, mean=self.mean, scale=self.scale)
+        return PiecewiseRows(self.source, numbers=numbers, scaling=self.scaling)
 
-    def standardized(self, mean: np.ndarray, scale: np.ndarray) -> PiecewiseRows:
-        """Return the rows minus a mean (p,), divided by a scale (p,)."""
-        return PiecewiseRows(self.source, numbers=self.numbers, mean=mean, scale=scale)
+    def scaled(self, scaling: Applied) -> PiecewiseRows:
+        """Return the rows with a scaling, which is applied when they are read."""
+        return PiecewiseRows(self.source, numbers=self.numbers, scaling=scaling)
 
     def __getitem__(self, index: Any) -> np.ndarray:
         """Read rows by an index, a slice, or an array of indices."""
@@ -143,7 +148,7 @@ class PiecewiseRows:
             raise ValueError(
                 f"X must be finite; got X[{numbers[row]}, {column}] = {rows[row, column]}"
             )
-        return rows if self.mean is None else (rows - self.mean) / self.scale
+        return rows if self.scaling is None else self.scaling.apply(rows)
 
 
 def pieces_of(rows: Rows, size: int | None = None) -> Iterator[np.ndarray]:

@@ -68,8 +68,9 @@ OWN_CHAINS: dict[str, Any] = {
     "sampler": HMC(thinning=2),
     "num_warmup": 300,
     "num_samples": 150,
+    "standardize": "standard",
 }
-"""The package's own sampler, which needs fewer sweeps, under the paper's priors."""
+"""The package's own sampler, which needs fewer sweeps, under the paper's priors and scaling."""
 
 QUICK_CHAIN: dict[str, Any] = {"num_chains": 1, "num_warmup": 200, "num_samples": 100}
 

@@ -149,6 +149,7 @@ def change_model(case, draw):
                 ("likelihood", "probit"),
                 ("coupling", "independent"),
                 ("standardize", False),
+                ("standardize", "standard"),
                 ("predictive", "paper"),
                 ("predictive", "calibrated"),
                 ("predictive", Predictive(calibrate=False, remainder=False)),

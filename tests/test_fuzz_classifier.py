@@ -104,10 +104,12 @@ def check_classifier(case, chosen):
 
 
 def test_rows_that_overflow_are_refused():
-    model = BMSVMClassifier(**QUICK, kernel="linear").fit(ROWS, LABELS)
     far = np.where(np.arange(4) == 2, 1e308, 1.0)[:, None] * NEW
+    model = BMSVMClassifier(**QUICK, kernel="linear", standardize="standard").fit(ROWS, LABELS)
     with pytest.raises(ValueError, match=r"^X .*X\[2\]"):
         model.predict(far)
+    clipped = BMSVMClassifier(**QUICK, kernel="linear").fit(ROWS, LABELS)
+    check_probabilities(clipped, clipped.predict_proba(far), len(far))
 
 
 @pytest.mark.parametrize("name", ["num_chains", "num_warmup", "num_samples"])

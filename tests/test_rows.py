@@ -19,6 +19,7 @@ from bmsvm import (
 )
 from bmsvm import rows as module
 from bmsvm.rows import PiecewiseRows, in_pieces, pieces_of
+from bmsvm.scaling import Scaling
 
 RNG = np.random.default_rng(0)
 N = 500
@@ -71,7 +72,10 @@ def in_memory():
 
 
 def test_rows_are_those_of_the_source(tmp_path):
-    rows = PiecewiseRows(Chunked(X), mean=np.array([1.0, 2.0, 3.0]), scale=np.full(3, 2.0))
+    how = Scaling(
+        np.array([1.0, 2, 3]), np.full(3, 2.0), np.full(3, np.inf), np.zeros(3), np.ones(3)
+    )
+    rows = PiecewiseRows(Chunked(X)).scaled(how)
     expected = (X.astype(float) - [1, 2, 3]) / 2
     np.testing.assert_array_equal(np.asarray(rows), expected)
     for index in (slice(100, 300), slice(10, 20), slice(0, 500, 7), slice(5, 5), 3, -1):
@@ -118,12 +122,20 @@ def test_what_can_only_be_sliced_is_enough():
 
 
 def test_moments_are_summed_over_the_pieces():
-    model = fit(Chunked(X), standardize=True, lengthscale=1.0)
+    model = fit(Chunked(X), standardize="standard", lengthscale=1.0)
     scaler = StandardScaler().fit(X.astype(float))
-    np.testing.assert_allclose(model.input_mean_, scaler.mean_, rtol=1e-12)
-    np.testing.assert_allclose(model.input_scale_, scaler.scale_, rtol=1e-12)
+    np.testing.assert_allclose(model.scaling_.centre, scaler.mean_, rtol=1e-12)
+    np.testing.assert_allclose(model.scaling_.scale, scaler.scale_, rtol=1e-12)
     expected = scaler.transform(X.astype(float))
     np.testing.assert_allclose(np.asarray(model.posterior_.training_rows), expected, atol=1e-12)
+    np.testing.assert_array_equal(model.predict_proba(Chunked(NEW)), model.predict_proba(NEW))
+
+
+def test_robust_scaling_of_pieces_gives_the_model_of_the_array():
+    source = Chunked(X)
+    model = fit(source, standardize="robust", lengthscale=1.0)
+    assert source.most <= 128
+    same_model(model, fit(X, standardize="robust", lengthscale=1.0))
     np.testing.assert_array_equal(model.predict_proba(Chunked(NEW)), model.predict_proba(NEW))
 
 

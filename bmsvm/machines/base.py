@@ -14,7 +14,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
-from bmsvm._inputs import KernelInputs, check_flag, is_precomputed
+from bmsvm._inputs import KernelInputs, is_precomputed
 from bmsvm._validation import check_defined, check_positive
 from bmsvm.kernels.factor import check_gram
 from bmsvm.kernels.functions import (
@@ -29,6 +29,7 @@ from bmsvm.kernels.functions import (
 )
 from bmsvm.machines.solver import Solution
 from bmsvm.machines.tuning import Grid, check_gamma_range, make_folds, tune
+from bmsvm.scaling import Standardize, as_standardize
 
 __all__ = ["KernelMachine"]
 
@@ -55,7 +56,7 @@ class KernelMachine(KernelInputs, ClassifierMixin, BaseEstimator):
         lengthscale: ArrayLike | str = "scale",
         gamma: float | str = 1.0,
         intercept_precision: float = 0.0,
-        standardize: bool = True,
+        standardize: Standardize = "standard",
         class_weight: dict | Literal["balanced"] | None = None,
         grid: Grid | None = None,
         tol: float = 1e-6,
@@ -132,7 +133,7 @@ class KernelMachine(KernelInputs, ClassifierMixin, BaseEstimator):
     def _check_settings(self) -> None:
         """Check everything that does not depend on the data."""
         as_kernel(self.kernel)
-        check_flag("standardize", self.standardize)
+        as_standardize(self.standardize)
         check_positive("tol", self.tol)
         _check_not_negative("intercept_precision", self.intercept_precision)
         if isinstance(self.gamma, str) and self.gamma != "cv":

@@ -54,7 +54,10 @@ class MSVMClassifier(_MulticategoryMachine):
         kappa. 0, as in (2), for an intercept without a penalty. ``eta / sigma2`` is the paper's
         prior.
     standardize
-        Whether to scale features to mean 0 and variance 1. Constant features become 0.
+        ``"standard"``: features are scaled by their weighted mean and standard deviation.
+        ``"robust"`` (or True): by median and interquartile range of the rows of positive weight,
+        with a smooth clip of outliers (:class:`bmsvm.scaling.Scaling`). False or None: not at all.
+        Constant features become 0.
     class_weight
         Weights of the classes as a dict, ``"balanced"`` or None. They multiply ``sample_weight``.
     grid
@@ -83,6 +86,8 @@ class MSVMClassifier(_MulticategoryMachine):
         Values used; an array (p,) for one lengthscale per feature.
     tuning_ : bmsvm.machines.Tuning or None
         Result of the cross-validation.
+    scaling_ : bmsvm.scaling.Scaling or None
+        Scaling of the features; None if they are not scaled.
     n_iter_ : int
         Number of interior-point steps.
     n_features_in_, feature_names_in_

@@ -193,14 +193,18 @@ def _two_features(model: Any, rows: np.ndarray, features: Sequence) -> Plane:
 
 def _principal(model: Any, rows: np.ndarray) -> Plane:
     """Return the first two principal components of the standardised rows."""
-    scale = np.ones(rows.shape[1]) if model.input_scale_ is None else model.input_scale_
-    centre = rows.mean(0)
-    _, _, axes = np.linalg.svd((rows - centre) / scale, full_matrices=False)
+
+    def scaled_of(rows: np.ndarray) -> np.ndarray:
+        return rows if model.scaling_ is None else model.scaling_.apply(rows)
+
+    scaled = scaled_of(rows)
+    centre = scaled.mean(0)
+    _, _, axes = np.linalg.svd(scaled - centre, full_matrices=False)
     if len(axes) < 2:
         raise ValueError(f'projection="pca" needs at least two rows in X; got {len(rows)}')
     axes = axes[:2] * np.sign(axes[:2][np.arange(2), abs(axes[:2]).argmax(1)])[:, None]
     return Plane(
-        lambda rows: (rows - centre) / scale @ axes.T,
-        lambda points: points @ axes * scale + centre,
+        lambda rows: (scaled_of(rows) - centre) @ axes.T,
+        lambda points: model.in_original_units(points @ axes + centre),
         ("first principal component", "second principal component"),
     )

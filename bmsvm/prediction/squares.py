@@ -205,12 +205,15 @@ def least_squares(
     held_out, intercept = np.zeros(codes.shape), np.zeros(n_classes)
     coefficients, thetas = [], []
     for g, root in enumerate(roots):
-        counted = np.flatnonzero(factors[g])
-        if not len(counted):
+        counted = [t for t in range(len(PRECISIONS)) if factors[g, t] > 0]
+        if not counted:
             continue
-        held_out += sum(factors[g, t] * solutions[g, t].held_out for t in counted)
-        intercept += sum(factors[g, t] * solutions[g, t].intercept for t in counted)
-        solved = sum(factors[g, t] / taus[g, t] * solutions[g, t].solved for t in counted)
+        solved = np.zeros(codes.shape)
+        for t in counted:
+            each = solutions[g, t]
+            held_out += factors[g, t] * each.held_out
+            intercept += factors[g, t] * each.intercept
+            solved += factors[g, t] / taus[g, t] * each.solved
         if root.rotation is not None:
             solved = root.rotation @ (np.asarray(root.values, np.float64).T @ solved)
         coefficients.append(solved)
