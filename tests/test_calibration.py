@@ -4,11 +4,23 @@ import jax
 import numpy as np
 import oracle
 import pytest
+import scipy.optimize
+import scipy.stats
 
 from bmsvm import BMSVMClassifier, Paper, Sampled, prepare
+from bmsvm.kernels import Gaussian
 from bmsvm.models.couplings import contrast
-from bmsvm.prediction.calibration import NONE, Calibration, best_calibration, calibrate
-from bmsvm.prediction.leave_one_out import leave_one_out
+from bmsvm.prediction import calibration as module
+from bmsvm.prediction.calibration import (
+    Calibration,
+    best_calibration,
+    best_power,
+    calibrated_draws,
+    calibration_loss,
+    sharpen,
+)
+from bmsvm.prediction.leave_one_out import held_out_draws, leave_one_out
+from bmsvm.prediction.squares import least_squares, roots_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -27,23 +39,166 @@ def fitted():
     return fit()
 
 
-def test_calibration_sharpens_and_keeps_the_order():
-    p = RNG.dirichlet(np.ones(4), size=(5, 3))
-    by = Calibration(2.5, 0.1)
-    sharp = p**2.5 / np.sum(p**2.5, -1, keepdims=True)
-    np.testing.assert_allclose(calibrate(p, by), 0.9 * sharp + 0.1 / 4)
-    np.testing.assert_array_equal(np.argsort(calibrate(p, by)), np.argsort(p))
-    turned = calibrate(np.swapaxes(p, 1, 2), by, axis=1)
-    np.testing.assert_allclose(turned, np.swapaxes(calibrate(p, by), 1, 2))
-    assert calibrate(p, NONE) is p
-    assert np.isfinite(calibrate(np.array([1.0, 0.0]), Calibration(20.0, 0.0))).all()
+def dirichlet(rng, n, c, s, concentration=1.0):
+    """Class probabilities of draws, shape (n, c, s)."""
+    return rng.dirichlet(np.full(c, concentration), size=(n, s)).swapaxes(1, 2)
+
+
+def by_hand(draws, weights, squares, by):
+    """Draws q, entry by entry, from the formula at the head of the module: shape (n, c, s)."""
+    n, c, s = draws.shape
+    q = np.empty((n, c, s))
+    for i in range(n):
+        mean = [sum(weights[i, k] * draws[i, j, k] for k in range(s)) for j in range(c)]
+        of_logs = [sum(weights[i, k] * np.log(draws[i, j, k]) for k in range(s)) for j in range(c)]
+        for k in range(s):
+            u = []
+            for j in range(c):
+                middle = np.log(mean[j])
+                if squares is not None:
+                    middle = (1 - by.share) * middle + by.share * squares[i, j]
+                u.append(by.power * (middle + by.spread * (np.log(draws[i, j, k]) - of_logs[j])))
+            sharp = np.exp(u) / np.sum(np.exp(u))
+            q[i, :, k] = (1 - by.chance) * sharp + by.chance / c
+    return q
+
+
+def held_out_case(n=40, c=3, s=6, seed=1):
+    """Draws, their weights, least squares, labels and weights of rows: all of them uneven."""
+    rng = np.random.default_rng(seed)
+    draws = dirichlet(rng, n, c, s)
+    squares = np.log(rng.dirichlet(np.ones(c), size=n))
+    labels = np.where(rng.uniform(size=n) < 0.6, draws.mean(-1).argmax(1), rng.integers(c, size=n))
+    return draws, rng.dirichlet(np.ones(s), size=n), squares, labels, rng.uniform(0.2, 3.0, size=n)
+
+
+# The formula -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("pooled", [True, False])
+def test_draws_are_those_of_the_formula(pooled):
+    draws, _, squares, *_ = held_out_case(n=5)
+    squares = squares if pooled else None
+    equal = np.full((5, 6), 1 / 6)
+    for by in (Calibration(2.5, 0.3, 0.7, 0.1), Calibration(0.4, 0.9, 1.8, 0.0)):
+        by = by if pooled else by._replace(share=0.0)
+        found = calibrated_draws(draws, squares, by)
+        np.testing.assert_allclose(found, by_hand(draws, equal, squares, by), rtol=1e-12)
+        np.testing.assert_allclose(found.sum(1), 1)
+
+
+def test_draws_without_spread_are_the_sharpened_mean():
+    draws, *_ = held_out_case(n=5, c=4)
+    by = Calibration(2.5, 0.0, 1e-12, 0.1)
+    mean = draws.mean(-1)
+    sharp = mean**2.5 / np.sum(mean**2.5, axis=1, keepdims=True)
+    found = calibrated_draws(draws, None, by)
+    np.testing.assert_allclose(found, np.repeat((0.9 * sharp + 0.1 / 4)[..., None], 6, axis=-1))
+    np.testing.assert_allclose(found[..., 0], sharpen(np.log(mean), 2.5, 0.1))
+    np.testing.assert_array_equal(np.argsort(found[..., 0]), np.argsort(mean))
+
+
+def test_a_larger_spread_is_a_wider_interval():
+    draws, *_ = held_out_case(n=20, s=50)
+    widths = [
+        np.ptp(np.log(calibrated_draws(draws, None, Calibration(1.0, 0.0, g, 0.0))), axis=-1)
+        for g in (0.3, 1.0, 2.0)
+    ]
+    assert np.all(widths[0].max(1) < widths[1].max(1))
+    assert np.all(widths[1].max(1) < widths[2].max(1))
+
+
+def test_certain_draws_stay_finite():
+    certain = np.array([[1.0, 1.0], [0.0, 0.0]])[None]
+    found = calibrated_draws(certain, None, Calibration(20.0, 0.0, 5.0, 0.01))
+    np.testing.assert_allclose(found[0, :, 0], [0.995, 0.005])
+    loss = calibration_loss(certain, np.full((1, 2), 0.5), None, np.array([1]), np.ones(1))
+    value, slope = loss(np.array([3.0, 0.0, 1.0]))
+    assert np.isfinite(value)
+    assert np.isfinite(slope).all()
+
+
+# The score, and what maximises it --------------------------------------------------------------
+
+
+def loss_by_hand(at, draws, weights, squares, labels, row_weights):
+    """Minus the log score and log priors, from the formula and SciPy's densities."""
+    n = len(labels)
+    by = Calibration(np.exp(at[0]), 1 / (1 + np.exp(-at[1])), np.exp(at[2]), 0.5 / (n + 0.5))
+    q = by_hand(draws, weights, squares, by)
+    mean = np.einsum("ncs,ns->nc", q, weights)[np.arange(n), labels]
+    priors = (module.LOG_POWER, module.LOGIT_SHARE, module.LOG_SPREAD)
+    prior = sum(scipy.stats.norm.logpdf(x, *each) for x, each in zip(at, priors, strict=True))
+    return -np.sum(row_weights * np.log(mean)) - prior
+
+
+@pytest.mark.parametrize("pooled", [True, False])
+def test_the_loss_is_minus_the_log_score_and_its_slope_is_right(pooled):
+    draws, weights, squares, labels, each = held_out_case(n=12)
+    squares = squares if pooled else None
+    loss = calibration_loss(draws, weights, squares, labels, each)
+    places = np.random.default_rng(2).normal(size=(5, 3))
+    expected = [loss_by_hand(at, draws, weights, squares, labels, each) for at in places]
+    np.testing.assert_allclose(np.diff([loss(at)[0] for at in places]), np.diff(expected))
+    for at in places:
+        numerical = [(loss(at + step)[0] - loss(at - step)[0]) / 2e-5 for step in 1e-5 * np.eye(3)]
+        np.testing.assert_allclose(loss(at)[1], numerical, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("pooled", [True, False])
+def test_the_best_calibration_is_that_of_another_optimiser(pooled):
+    """Nelder-Mead, which knows no slopes, on the loss written by hand."""
+    draws, weights, squares, labels, each = held_out_case(n=12, s=3)
+    squares = squares if pooled else None
+    data = (draws, weights, squares, labels, each)
+    found = best_calibration(*data)
+    tight = {"xatol": 1e-6, "fatol": 1e-9, "maxiter": 2000}
+    best = scipy.optimize.minimize(
+        loss_by_hand, np.zeros(3), args=data, method="Nelder-Mead", options=tight
+    ).x
+    np.testing.assert_allclose([found.power, found.spread], np.exp(best[[0, 2]]), rtol=1e-3)
+    share = 1 / (1 + np.exp(-best[1])) if pooled else 0.0
+    assert found.share == pytest.approx(share, abs=1e-3)
+    assert found.chance == 0.5 / 12.5
+
+
+@pytest.mark.parametrize("truth", [(0.6, 0.3, 0.5), (1.8, 0.8, 1.5)])
+def test_the_calibration_that_made_the_labels_is_found(truth):
+    """Within its standard errors, from the curvature of the loss. False alarm: 1e-4 each."""
+    rng = np.random.default_rng(3)
+    n, s = 8000, 8
+    draws = dirichlet(rng, n, 3, s, concentration=0.7)
+    weights = rng.dirichlet(np.full(s, 5.0), size=n)
+    squares = np.log(rng.dirichlet(np.ones(3), size=n))
+    power, share, spread = truth
+    # As by_hand, which would take long for so many rows.
+    mean, of_logs = (np.einsum("ncs,ns->nc", p, weights) for p in (draws, np.log(draws)))
+    middle = (1 - share) * np.log(mean) + share * squares
+    u = power * (middle[..., None] + spread * (np.log(draws) - of_logs[..., None]))
+    q = np.exp(u) / np.exp(u).sum(1, keepdims=True)
+    chance = 0.5 / (n + 0.5)
+    p = (1 - chance) * np.einsum("ncs,ns->nc", q, weights) + chance / 3
+    labels = np.sum(np.cumsum(p, axis=1) < rng.uniform(size=(n, 1)), axis=1)
+    found = best_calibration(draws, weights, squares, labels)
+    at = np.array([np.log(found.power), np.log(found.share / (1 - found.share)), 0.0])
+    at[2] = np.log(found.spread)
+    loss = calibration_loss(draws, weights, squares, labels, np.ones(n))
+    curvature = [(loss(at + h)[1] - loss(at - h)[1]) / 2e-4 for h in 1e-4 * np.eye(3)]
+    error = np.sqrt(np.diag(np.linalg.inv(curvature)))
+    assert error.max() < 0.2
+    target = np.array([np.log(power), np.log(share / (1 - share)), np.log(spread)])
+    assert oracle.largest((at - target) / error) < oracle.threshold(1e-4, 3)
 
 
 @pytest.mark.parametrize("power", [0.5, 1.0, 3.0])
 def test_the_power_that_made_the_labels_is_found(power):
     p = RNG.dirichlet(np.ones(3), size=40_000)
-    labels = np.array([RNG.choice(3, p=q) for q in calibrate(p, Calibration(power, 0.0))])
-    assert best_calibration(p, labels).power == pytest.approx(power, rel=0.03)
+    sharp = p**power / np.sum(p**power, axis=1, keepdims=True)
+    labels = np.sum(np.cumsum(sharp, axis=1) < RNG.uniform(size=(40_000, 1)), axis=1)
+    found, score = best_power(np.log(p), labels)
+    assert found == pytest.approx(power, rel=0.03)
+    own = sharpen(np.log(p), found, 0.5 / 40_000.5)[np.arange(40_000), labels]
+    assert score == pytest.approx(np.log(own).sum())
 
 
 def test_rows_count_by_their_weights():
@@ -51,46 +206,72 @@ def test_rows_count_by_their_weights():
     labels = np.argmax(p, axis=1)
     twisted = np.where(np.arange(300) < 150, labels, (labels + 1) % 3)
     weights = np.where(np.arange(300) < 150, 1.0, 0.0)
-    alone = best_calibration(p[:150], labels[:150])
-    np.testing.assert_allclose(best_calibration(p, twisted, weights), alone, rtol=1e-4)
-    assert best_calibration(p, twisted).power < 1 < alone.power
+    alone = best_power(np.log(p[:150]), labels[:150])
+    np.testing.assert_allclose(best_power(np.log(p), twisted, weights), alone, rtol=1e-4)
+    assert best_power(np.log(p), twisted)[0] < 1 < alone[0]
+    draws, ones = np.repeat(p[..., None], 2, axis=-1), np.full((300, 2), 0.5)
+    one = best_calibration(draws[:150], ones[:150], None, labels[:150])
+    np.testing.assert_allclose(best_calibration(draws, ones, None, twisted, weights), one)
+    assert best_calibration(draws, ones, None, twisted).power < 1 < one.power
 
 
 def test_no_more_is_promised_than_so_few_rows_can_show():
     labels = np.arange(200) % 2
     p = np.where(np.eye(2)[labels] > 0, 1 - 1e-12, 1e-12)
-    found = best_calibration(p, labels)
+    draws = np.repeat(p[..., None], 3, axis=-1)
+    found = best_calibration(draws, np.full((200, 3), 1 / 3), None, labels)
     assert found.chance == pytest.approx(0.5 / 200.5)
-    assert calibrate(p, found).max() == pytest.approx(1 - 0.25 / 200.5)
-    assert found.power == pytest.approx(1.0, abs=0.01)  # nothing but the prior speaks of it
+    best = calibrated_draws(draws, None, found).max()
+    assert best == pytest.approx(1 - 0.25 / 200.5)
+    # Nothing but the priors speaks of them.
+    assert found.power == pytest.approx(1.0, abs=0.01)
+    assert found.spread == pytest.approx(1.3, abs=0.01)
+    assert best_power(np.log(p), labels)[0] == pytest.approx(1.0, abs=0.01)
 
 
-def test_calibration_changes_probabilities_and_no_prediction(fitted):
+# The classifier --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("pooled", [True, False])
+def test_calibration_changes_the_draws_as_the_formula_says(fitted, pooled):
+    """The posterior is that of the raw model; its draws, and least squares, are calibrated.
+
+    Predictions may change with the probabilities: those of a sharpened mean would not.
+    """
     raw = fit(predictive="posterior")
-    assert raw.posterior_.calibration == NONE
-    assert fitted.posterior_.calibration != NONE
-    expected = calibrate(raw.predict_proba(X), fitted.posterior_.calibration)
-    np.testing.assert_allclose(fitted.predict_proba(X), expected)
-    np.testing.assert_array_equal(fitted.predict(X), raw.predict(X))
-    one, other = fitted.predict_uncertainty(X), raw.predict_uncertainty(X)
-    np.testing.assert_array_equal(one.epistemic, other.epistemic)
-    np.testing.assert_array_equal(one.probabilities, fitted.predict_proba(X))
-    assert np.all((one.lower <= one.upper) & (one.lower >= 0) & (one.upper <= 1))
+    assert raw.predictive_.calibration is None
+    model = fitted if pooled else fit(predictive="calibrated")
+    by, squares = model.predictive_.calibration, model.predictive_.squares
+    assert (by.share > 0) == (squares is not None) == pooled
+    other = squares.log_probabilities(model.standardized_rows(X)) if pooled else None
+    p = raw.posterior_predictive(X)["p"].values.reshape(-1, 30, 3).transpose(1, 2, 0)
+    expected = by_hand(p, np.full((30, 120), 1 / 120), other, by)
+    found = model.posterior_predictive(X)["p"].values.reshape(-1, 30, 3).transpose(1, 2, 0)
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    np.testing.assert_allclose(model.predict_proba(X), expected.mean(-1), rtol=1e-6)
 
 
-def test_it_is_that_of_leave_one_out(fitted):
+@pytest.mark.parametrize("pooled", [True, False])
+def test_it_is_that_of_leave_one_out(fitted, pooled):
+    model = fitted if pooled else fit(predictive="calibrated")
+    posterior = model.posterior_
     samples = {
-        name: value.reshape(-1, *value.shape[2:]) for name, value in fitted.run_.samples.items()
+        name: value.reshape(-1, *value.shape[2:]) for name, value in model.run_.samples.items()
     }
     with jax.enable_x64(True):
-        found = leave_one_out(samples, fitted.posterior_.problem, num_nodes=64)
-    expected = best_calibration(found.probabilities[: len(X)], Y)
-    np.testing.assert_allclose(fitted.posterior_.calibration, expected, rtol=1e-2)
+        held = held_out_draws(samples, posterior.problem, seed=posterior.seed)
+    logs = None
+    if pooled:
+        rows = posterior.training_rows
+        roots = roots_of(posterior.problem, np.arange(30), rows, Gaussian(), 2.0)
+        logs = least_squares(roots, Y, 3, np.ones(30))[1]
+    expected = best_calibration(held.probabilities[:30], held.weights[:30], logs, Y)
+    np.testing.assert_allclose(model.predictive_.calibration, expected, rtol=1e-6)
 
 
 def test_longer_chains_are_calibrated_by_all_their_draws(fitted):
     more = fit(num_samples=40).fit_more(20)
-    assert more.posterior_.calibration == fitted.posterior_.calibration
+    assert more.predictive_.calibration == fitted.predictive_.calibration
 
 
 @pytest.mark.parametrize(
@@ -105,11 +286,8 @@ def test_longer_chains_are_calibrated_by_all_their_draws(fitted):
 def test_models_without_leave_one_out_are_left_as_they_are(settings):
     """Asked to calibrate them, the classifier refuses: see test_classifier.py."""
     plain = fit(**settings, sampler=Paper(thinning=1), num_samples=10)
-    assert plain.posterior_.calibration == NONE
-
-
-def test_asking_for_calibration_is_the_default_here(fitted):
-    assert fit(predictive="calibrated").posterior_.calibration == fitted.posterior_.calibration
+    assert plain.predictive_.calibration is None
+    assert plain.predictive_.squares is None
 
 
 def test_leave_one_out_of_a_sampled_lengthscale_is_that_of_each_value():

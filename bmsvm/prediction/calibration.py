@@ -20,13 +20,21 @@ n rows, as Krichevsky and Trofimov do: ``eps = 0.5 / (n + 0.5)``.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 import scipy.optimize
 import scipy.special
 
-__all__ = ["Calibration", "best_calibration", "best_power", "calibrated_draws", "sharpen"]
+__all__ = [
+    "Calibration",
+    "best_calibration",
+    "best_power",
+    "calibrated_draws",
+    "calibration_loss",
+    "sharpen",
+]
 
 CHANCE_ROWS = 0.5
 """Rows of mere chance beside the data."""
@@ -138,6 +146,51 @@ def calibrated_draws(draws: np.ndarray, squares: np.ndarray | None, by: Calibrat
     return (1 - by.chance) * sharp + by.chance / sharp.shape[1]
 
 
+def calibration_loss(
+    draws: np.ndarray,
+    draw_weights: np.ndarray,
+    squares: np.ndarray | None,
+    labels: np.ndarray,
+    row_weights: np.ndarray,
+) -> Callable[[np.ndarray], tuple[float, np.ndarray]]:
+    """Return what :func:`best_calibration` minimises, a function of (log a, logit w, log g).
+
+    It returns minus the log score of the rows and the log priors, up to a constant, and the slope
+    of that, shape (3,). Weights of rows are positive; all else is as there.
+    """
+    rows, n_classes = np.arange(len(labels)), draws.shape[1]
+    centre, deviations = _centred(draws, draw_weights)
+    chance = chance_of(len(labels))
+    means, scales = np.array([LOG_POWER, LOGIT_SHARE, LOG_SPREAD]).T
+
+    def loss_and_slope(at: np.ndarray) -> tuple[float, np.ndarray]:
+        power, share, spread = np.exp(at[0]), scipy.special.expit(at[1]), np.exp(at[2])
+        middle = centre if squares is None else (1 - share) * centre + share * squares
+        wide = power * spread * deviations
+        logits = power * middle[:, :, None] + wide
+        sharp = scipy.special.softmax(logits, axis=1)
+        mine = draw_weights * sharp[rows, labels]  # (n, s)
+        total = (1 - chance) * mine.sum(axis=1) + chance / n_classes
+        part = (row_weights * (1 - chance) / total)[:, None] * mine
+
+        def slope_of_draws(change: np.ndarray) -> float:
+            ahead = change[rows, labels] - np.einsum("ncs,ncs->ns", sharp, change)
+            return float(np.sum(part * ahead))
+
+        def slope_of_rows(change: np.ndarray) -> float:
+            mean = np.einsum("ncs,ns->nc", sharp, part)
+            return float(part.sum(axis=1) @ change[rows, labels] - np.sum(mean * change))
+
+        by_spread = slope_of_draws(wide)
+        slopes = np.array([slope_of_rows(power * middle) + by_spread, 0.0, by_spread])
+        if squares is not None:
+            slopes[1] = slope_of_rows(power * share * (1 - share) * (squares - centre))
+        z = (at - means) / scales
+        return 0.5 * float(z @ z) - float(row_weights @ np.log(total)), z / scales - slopes
+
+    return loss_and_slope
+
+
 def best_calibration(
     draws: np.ndarray,
     draw_weights: np.ndarray,
@@ -168,39 +221,12 @@ def best_calibration(
     """
     each = np.ones(len(labels)) if row_weights is None else np.asarray(row_weights, np.float64)
     kept = each > 0
-    each, own, weights = each[kept], np.asarray(labels)[kept], draw_weights[kept]
-    centre, deviations = _centred(draws[kept], weights)
     other = None if squares is None else squares[kept]
-    chance, rows, n_classes = chance_of(len(own)), np.arange(len(own)), centre.shape[1]
-    priors = np.array([LOG_POWER, LOGIT_SHARE, LOG_SPREAD]).T
-
-    def loss_and_slope(at: np.ndarray) -> tuple[float, np.ndarray]:
-        power, share, spread = np.exp(at[0]), scipy.special.expit(at[1]), np.exp(at[2])
-        middle = centre if other is None else (1 - share) * centre + share * other
-        wide = power * spread * deviations
-        logits = power * middle[:, :, None] + wide
-        sharp = scipy.special.softmax(logits, axis=1)
-        mine = weights * sharp[rows, own]  # (n, s)
-        total = (1 - chance) * mine.sum(axis=1) + chance / n_classes
-        part = (each * (1 - chance) / total)[:, None] * mine
-
-        def slope_of_draws(change: np.ndarray) -> float:
-            ahead = change[rows, own] - np.einsum("ncs,ncs->ns", sharp, change)
-            return float(np.sum(part * ahead))
-
-        def slope_of_rows(change: np.ndarray) -> float:
-            mean = np.einsum("ncs,ns->nc", sharp, part)
-            return float(part.sum(axis=1) @ change[rows, own] - np.sum(mean * change))
-
-        by_spread = slope_of_draws(wide)
-        slopes = np.array([slope_of_rows(power * middle) + by_spread, 0.0, by_spread])
-        if other is not None:
-            slopes[1] = slope_of_rows(power * share * (1 - share) * (other - centre))
-        z = (at - priors[0]) / priors[1]
-        return 0.5 * float(z @ z) - float(each @ np.log(total)), z / priors[1] - slopes
-
-    found = scipy.optimize.minimize(
-        loss_and_slope, priors[0], jac=True, method="L-BFGS-B", bounds=BOUNDS
-    ).x
+    loss = calibration_loss(
+        draws[kept], draw_weights[kept], other, np.asarray(labels)[kept], each[kept]
+    )
+    start = [mean for mean, _ in (LOG_POWER, LOGIT_SHARE, LOG_SPREAD)]
+    found = scipy.optimize.minimize(loss, start, jac=True, method="L-BFGS-B", bounds=BOUNDS).x
     share = 0.0 if other is None else float(scipy.special.expit(found[1]))
+    chance = chance_of(int(kept.sum()))
     return Calibration(float(np.exp(found[0])), share, float(np.exp(found[2])), chance)
