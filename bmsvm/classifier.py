@@ -457,10 +457,7 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
         if how.calibrate or (how.calibrate is None and self._can_be_calibrated(run.problem)):
             squares = how.squares and self.likelihood == "normalized"
             given = fixed if found is None else None
-            low_rank = run.problem.basis_map is not None
-            predictive = predictive.calibrated(
-                squares=squares, lengthscale=fixed if low_rank else given
-            )
+            predictive = predictive.calibrated(squares=squares, lengthscale=given)
         self.lengthscale_ = fixed if sampled is None else np.median(sampled, axis=(0, 1))
         if self.lengthscale_ is not None and np.ndim(self.lengthscale_) == 0:
             self.lengthscale_ = float(self.lengthscale_)

@@ -14,7 +14,8 @@ import numpy as np
 from bmsvm._validation import check_probability
 from bmsvm.kernels.functions import as_kernel
 from bmsvm.models.likelihoods import exclusion_probabilities
-from bmsvm.models.problem import spaced_rows
+from bmsvm.models.problem import Problem, spaced_rows
+from bmsvm.models.theta import nearest_on_grid
 from bmsvm.posterior import Posterior
 from bmsvm.prediction import uncertainty
 from bmsvm.prediction.calibration import Calibration, best_calibration, calibrated_draws
@@ -157,7 +158,8 @@ class PredictiveDistribution:
         squares
             Whether it is pooled with least squares.
         lengthscale
-            theta of these; None: several are averaged.
+            theta of these; None: several are averaged. With a basis of low rank it is that of the
+            basis; where this was sampled on a grid, the value nearest to its posterior median.
         """
         posterior, problem = self.posterior, self.posterior.problem
         n = len(posterior.training_rows)  # rows beyond are spare ones
@@ -170,6 +172,8 @@ class PredictiveDistribution:
         which, fit, held_out = which[real], None, None
         if squares:
             low_rank = problem.basis_map is not None
+            if low_rank:
+                problem, lengthscale = _one_basis(posterior)
             fitted = np.union1d(which, spaced_rows(n, SQUARES_ROWS if low_rank else n))
             kernel = as_kernel(posterior.kernel)
             roots = roots_of(problem, fitted, posterior.training_rows, kernel, lengthscale)
@@ -179,3 +183,13 @@ class PredictiveDistribution:
             draws.probabilities[real], draws.weights[real], held_out, labels[which], weights[which]
         )
         return replace(self, calibration=calibration, squares=fit)
+
+
+def _one_basis(posterior: Posterior) -> tuple[Problem, Any]:
+    """Problem of one basis of low rank, and its theta: of a grid, that of the posterior median."""
+    problem = posterior.problem
+    if problem.grid is None:
+        return problem, posterior.lengthscale
+    values = np.asarray(problem.grid.values)
+    index = int(nearest_on_grid(np.median(posterior.flat("lengthscale"), keepdims=True), values)[0])
+    return problem.at(index), values[index]

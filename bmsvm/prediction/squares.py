@@ -43,6 +43,9 @@ OCTAVES = np.arange(-4, 5) / 2
 SMALLEST_SHARE = 1e-3
 """Pairs of less weight are left out."""
 
+SMALLEST_WEIGHT = 1e-10
+"""Weight, as part of the largest, of rows that have none: theirs are predictions all the same."""
+
 
 class Root(NamedTuple):
     """A root of a Gram matrix, ``K = R R'``, and how it is made at new rows.
@@ -184,7 +187,7 @@ def least_squares(
     n_classes
         Number of classes c.
     weights
-        Positive weights of the rows, shape (n,).
+        Weights of the rows, shape (n,); a row of weight zero has no part in the fit.
 
     Returns
     -------
@@ -192,11 +195,12 @@ def least_squares(
         The fit, and log probabilities of each row without its label, shape (n, c).
     """
     codes = ((n_classes * np.eye(n_classes) - 1) / (n_classes - 1))[labels]
+    positive = np.maximum(weights, SMALLEST_WEIGHT * weights.max())
     powers, scores = (np.empty((len(roots), len(PRECISIONS))) for _ in range(2))
     solutions: dict[tuple[int, int], _Solution] = {}
     taus = np.array([PRECISIONS * max(_mean_variance(root), 1e-300) for root in roots])
     for g, root in enumerate(roots):
-        for t, solution in enumerate(_solutions(root, codes, weights, taus[g])):
+        for t, solution in enumerate(_solutions(root, codes, positive, taus[g])):
             powers[g, t], scores[g, t] = best_power(solution.held_out, labels, weights)
             solutions[g, t] = solution
     shares = scipy.special.softmax(scores)
