@@ -54,6 +54,15 @@ def test_fit_is_what_the_classifier_does(capsys, data, tmp_path):
     assert loaded.feature_names_in_.tolist() == ["width", "height"]
 
 
+@pytest.mark.parametrize(("how", "given"), [("standard", "standard"), ("none", None)])
+def test_fit_takes_a_scaling(how, given, capsys, data, tmp_path):
+    target = tmp_path / "model.bmsvm"
+    arguments = ["--target", "colour", "--drop", "id", "-o", target, *QUICK, "-q"]
+    assert run(capsys, "fit", data, *arguments, "--standardize", how)[0] == 0
+    expected = fit(standardize=given).predict_proba(NEW)
+    np.testing.assert_array_equal(bmsvm.load(target).predict_proba(NEW), expected)
+
+
 def test_fit_keeps_its_chains_and_takes_a_rank(capsys, data, tmp_path):
     pytest.importorskip("zarr")
     target, store = tmp_path / "model.bmsvm", tmp_path / "chains"

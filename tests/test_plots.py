@@ -108,6 +108,19 @@ def test_planes(model, ax):
     np.testing.assert_allclose(ax.collections[-4].get_offsets(), points[CODES == 0])
 
 
+@pytest.mark.filterwarnings("error")
+def test_principal_components_are_those_of_the_scaled_rows(model, ax):
+    far = X.copy()
+    far.iloc[0, 0] = 1e300  # clipped by the scaling; the plane bounds its picture
+    plots.decision_regions(model, far, Y, resolution=3, projection="pca", ax=ax)
+    drawn = np.concatenate([each.get_offsets() for each in ax.collections[-4:-1]])
+    expected = PCA(2).fit_transform(model.standardized_rows(far))[np.argsort(CODES, kind="stable")]
+    np.testing.assert_allclose(np.abs(drawn), np.abs(expected), atol=1e-12)
+    rows = model.standardized_rows(far)
+    again = model.scaling_.apply(model.in_original_units(rows))
+    np.testing.assert_allclose(again, rows)
+
+
 def test_regions_that_cannot_be_drawn(model):
     def refuses(match, *args, **settings):
         with pytest.raises(ValueError, match=match):
