@@ -10,7 +10,7 @@ from bmsvm.models.couplings import contrast
 from bmsvm.prediction.calibration import NONE, Calibration, best_calibration, calibrate
 from bmsvm.prediction.leave_one_out import leave_one_out
 
-pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+pytestmark = pytest.mark.few_draws
 
 RNG = np.random.default_rng(0)
 Y = np.arange(30) % 3

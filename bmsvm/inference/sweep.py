@@ -33,8 +33,8 @@ from bmsvm.models.problem import Problem
 __all__ = ["SweepState", "block_sweep", "perfect_scores"]
 
 TYPICAL_PRECISION = 0.1
-"""tau around which chains start if its prior is vague. Such a prior reaches to far larger values,
-at which functions would hardly differ between chains."""
+"""A tau of many data. A vague prior of tau reaches to far larger values, at which functions would
+hardly differ between chains; so tau starts on both sides of this value and of the prior's."""
 
 VAGUE_SHAPE = 50.0
 """a_tau below which the prior of tau is vague."""
@@ -75,10 +75,14 @@ def _overdispersed(key: jax.Array, prior: dist.Distribution) -> jax.Array:
 
 
 def _first_precision(key: jax.Array, problem: Problem) -> jax.Array:
-    """Draw tau: log-normal around a typical value if its prior is vague, else from the prior."""
-    key_vague, key_known = jax.random.split(key)
+    """Draw tau from its prior; if that is vague, between the prior and a typical value, and beyond.
+
+    Then ``log tau = (1 - u) log 0.1 + u log x``, x from the prior, u uniform on (-0.5, 1.5).
+    """
+    key_known, key_between = jax.random.split(key)
     known = _overdispersed(key_known, precision_prior(problem))
-    vague = TYPICAL_PRECISION * jnp.exp(jax.random.normal(key_vague, (), known.dtype))
+    between = jax.random.uniform(key_between, (), known.dtype, -0.5, 1.5)
+    vague = TYPICAL_PRECISION * (known / TYPICAL_PRECISION) ** between
     return jnp.where(problem.hyper.precision_shape < VAGUE_SHAPE, vague, known)
 
 
