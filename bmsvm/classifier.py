@@ -10,13 +10,22 @@ import jax
 import numpy as np
 from jax.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from bmsvm._inputs import KernelInputs, is_precomputed
 from bmsvm._predicting import Predicting, Predictive, as_predictive
 from bmsvm._validation import check_choice, check_sweeps
-from bmsvm.convergence import diagnose, warn_unless_converged, watched_quantities
+from bmsvm.convergence import (
+    Check,
+    basis_checks,
+    diagnose,
+    sampler_checks,
+    warn_of_checks,
+    warn_unless_converged,
+    watched_quantities,
+)
 from bmsvm.inference.gibbs import BMSVMGibbs
 from bmsvm.inference.run import Run, run_chains
 from bmsvm.inference.samplers import CollapsedHMC, Paper, Sampler, as_sampler
@@ -136,6 +145,9 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
         theta, or its posterior median if it was sampled; None if the kernel has none.
     diagnostics_ : dict
         R-hat and effective sample size of the watched quantities, by name.
+    checks_ : dict
+        Other numbers that are watched, each with its limit, by name: ``acceptance`` and
+        ``trajectory`` of the sampler, ``basis error`` of a Gram matrix of low rank.
     row_indices_ : ndarray of shape (n,)
         Indices of the rows of positive weight in the data.
     n_iter_ : int
@@ -264,6 +276,8 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
             low_rank = self._low_rank(len(labels))
             self.selection_ = self._choose(rows, labels, weights, low_rank)
             problem = self._prepare(rows, labels, weights, low_rank)
+            found = basis_checks(problem, len(labels), low_rank)
+            warn_of_checks(found, UserWarning, stacklevel=3)
             run = self._sample(problem, checkpoint)
             self._summarise(run, rows, asked=self.num_samples)
         return self
@@ -291,6 +305,14 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
         check_is_fitted(self, "predictive_")
         every = np.arange(len(self.posterior_.training_rows))
         return every if self.kept_rows_ is None else self.kept_rows_
+
+    @property
+    def checks_(self) -> dict[str, Check]:
+        """Acceptance and length of trajectories, and error of a basis of low rank, by name."""
+        check_is_fitted(self, "posterior_")
+        rows = len(self.posterior_.training_rows)
+        basis = basis_checks(self.posterior_.problem, rows, self._low_rank(rows))
+        return {**sampler_checks(self.posterior_.samples), **basis}
 
     def _check_settings(self, checkpoint: Any) -> None:
         """Raise ``ValueError`` for settings that make no sense, before any work is done."""
@@ -470,8 +492,10 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
                 f"and fit_more({asked - run.num_samples}) makes the rest",
                 stacklevel=3,
             )
+        warn_of_checks(sampler_checks(run.samples), ConvergenceWarning, stacklevel=4)
         warn_unless_converged(
             self.diagnostics_,
+            num_chains=posterior.shape[0],
             num_warmup=int(run.state.n_warmup),
             num_samples=run.num_samples,
             stacklevel=4,

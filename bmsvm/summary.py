@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bmsvm.convergence import LARGEST_R_HAT, SMALLEST_ESS
+from bmsvm.convergence import SMALLEST_ESS, largest_r_hat
 from bmsvm.kernels.functions import as_kernel
 from bmsvm.selection import EvidenceSelection
 
@@ -30,19 +30,22 @@ class Summary(NamedTuple):
     r_hat, ess
         Largest R-hat and smallest effective sample size of the watched quantities; None if there
         are too few draws.
+    r_hat_limit
+        What R-hat should be at most.
     """
 
     facts: dict[str, str]
     classes: tuple[tuple[Any, int], ...]
     r_hat: Worst | None
     ess: Worst | None
+    r_hat_limit: float
 
     @property
     def converged(self) -> bool | None:
         """Whether the chains have converged; None if there are too few draws to judge."""
         if self.r_hat is None or self.ess is None:
             return None
-        return self.r_hat.value <= LARGEST_R_HAT and self.ess.value >= SMALLEST_ESS
+        return self.r_hat.value <= self.r_hat_limit and self.ess.value >= SMALLEST_ESS
 
     @property
     def verdict(self) -> str:
@@ -77,6 +80,7 @@ def summarise_model(model: Any) -> Summary:
         classes=tuple(zip(model.classes_.tolist(), counts.tolist(), strict=True)),
         r_hat=None if r_hat is None else Worst(r_hat, found[r_hat].r_hat),
         ess=None if ess is None else Worst(ess, found[ess].ess),
+        r_hat_limit=largest_r_hat(posterior.shape[0], len(found)),
     )
 
 

@@ -9,6 +9,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # Without it one of scikit-learn's checks of an estimator skips itself.
 os.environ.setdefault("SCIPY_ARRAY_API", "1")
 
+import few_draws
 import jax
 import numpyro
 import pytest
@@ -35,6 +36,13 @@ if "XLA_FLAGS" not in os.environ:
 
 numpyro.enable_x64()
 numpyro.set_host_device_count(4)
+
+
+def pytest_collection_modifyitems(items):
+    """Let tests with the mark ``few_draws`` be warned of convergence."""
+    for item in items:
+        if item.get_closest_marker("few_draws"):
+            item.add_marker(pytest.mark.filterwarnings(few_draws.FILTER))
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -1,10 +1,10 @@
 """A classifier fitted in a moment, for tests of what is done with one."""
 
 import copy
-import warnings
 
 import numpy as np
 import pandas as pd
+from few_draws import few_draws
 
 from bmsvm import BMSVMClassifier
 
@@ -22,8 +22,7 @@ NEW = pd.DataFrame(RNG.normal(size=(5, 2)) * [2.0, 99.0], columns=X.columns)
 
 def fit(checkpoint=None, **settings):
     """Fit a few draws, whatever they are worth."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with few_draws():
         return BMSVMClassifier(
             **{"lengthscale": 1.5, "likelihood": "hinge", "sampler": "gibbs", **SMALL, **settings}
         ).fit(X, Y, checkpoint=checkpoint)

@@ -2,7 +2,6 @@
 
 import copy
 import importlib.util
-import warnings
 from dataclasses import replace
 
 import arviz as az
@@ -10,6 +9,7 @@ import jax
 import matplotlib
 import numpy as np
 import pytest
+from few_draws import few_draws
 from numpyro.infer import MCMC
 from sklearn.exceptions import NotFittedError
 from small_models import CODES, NEW, WORDS, X, Y, fit
@@ -146,8 +146,7 @@ def test_under_probit_no_row_is_impossible(model):
 def test_weights_and_rows_left_out():
     weights = np.ones(N)
     weights[[0, 3]] = 0, 2.5
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with few_draws():
         weighted = BMSVMClassifier(
             lengthscale=1.5, likelihood="hinge", sampler="gibbs", num_chains=2, num_warmup=20,
             num_samples=20, random_state=0,

@@ -22,7 +22,7 @@ from bmsvm.prediction.calibration import (
 from bmsvm.prediction.leave_one_out import held_out_draws, leave_one_out
 from bmsvm.prediction.squares import least_squares, roots_of
 
-pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+pytestmark = pytest.mark.few_draws
 
 RNG = np.random.default_rng(0)
 Y = np.arange(30) % 3

@@ -202,7 +202,7 @@ def test_memory_does_not_grow_with_the_chains(tmp_path):
     assert sizes[1] - sizes[0] < draws / 4
 
 
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.few_draws
 def test_a_classifier_resumes_from_its_checkpoint(tmp_path):
     settings = {"num_samples": 120, "random_state": 0}
     plain = fit(**settings)

@@ -1,13 +1,13 @@
 """BMSVMClassifier as scikit-learn's users meet it: parameters, pipelines, errors."""
 
 import inspect
-import warnings
 
 import jax
 import numpy as np
 import pandas as pd
 import pytest
 from classifier_cases import CODES, SMALL, WORDS, X, Y, model
+from few_draws import few_draws
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, cross_val_score
@@ -39,7 +39,7 @@ from bmsvm.inference.samplers import as_sampler
 from bmsvm.kernels import as_kernel
 from bmsvm.selection import as_method
 
-pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+pytestmark = pytest.mark.few_draws
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -52,8 +52,7 @@ def one_program_for_all():
 
 @pytest.fixture(scope="module")
 def fitted(one_program_for_all):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with few_draws():
         return model().fit(X, Y)
 
 

@@ -4,25 +4,24 @@ import os
 import pickle
 import subprocess
 import sys
-import warnings
 from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
 from classifier_cases import X, Y, model
+from few_draws import few_draws
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 from bmsvm import HMC, Sampled, _progress
 from bmsvm.inference import run as runner
 
-pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+pytestmark = pytest.mark.few_draws
 
 
 @pytest.fixture(scope="module")
 def fitted():
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with few_draws():
         return model().fit(X, Y)
 
 

@@ -2,13 +2,13 @@
 
 import dataclasses
 import pickle
-import warnings
 
 import jax
 import numpy as np
 import numpyro.distributions as dist
 import pytest
 from classifier_cases import SMALL, WORDS, X, Y, model
+from few_draws import few_draws
 from sklearn.preprocessing import StandardScaler
 
 from bmsvm import BMSVMClassifier, Evidence, ModeCV, Nystrom, Paper, Predictive, Sampled, kernels
@@ -18,7 +18,7 @@ from bmsvm.prediction import evaluate
 from bmsvm.prediction.calibration import Calibration, calibrate
 from bmsvm.selection import Method, Selection
 
-pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+pytestmark = pytest.mark.few_draws
 
 QUICK = Paper(thinning=1)  # quick to compile
 
@@ -31,8 +31,7 @@ def uncalibrated(fitted, rows):
 
 @pytest.fixture(scope="module")
 def fitted():
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with few_draws():
         return model().fit(X, Y)
 
 

@@ -7,10 +7,19 @@ import numpy as np
 import pytest
 from sklearn.exceptions import ConvergenceWarning
 
-from bmsvm.convergence import diagnose, warn_unless_converged
+from bmsvm import Fourier, Nystrom, prepare
+from bmsvm.convergence import (
+    advice,
+    basis_checks,
+    diagnose,
+    largest_r_hat,
+    sampler_checks,
+    warn_of_checks,
+    warn_unless_converged,
+)
 
 RNG = np.random.default_rng(0)
-SETTINGS = {"num_warmup": 300, "num_samples": 500}
+SETTINGS = {"num_chains": 4, "num_warmup": 300, "num_samples": 500}
 
 
 def by_arviz(values):
@@ -67,7 +76,7 @@ def test_chains_that_have_not_met_are_named():
     with pytest.warns(ConvergenceWarning, match=r"\bs has R-hat .*fit_more\(\d+\)"):
         warn_unless_converged(diagnose({"a": good, "s": slow}), **SETTINGS)
     with pytest.warns(ConvergenceWarning, match=r"^5 draws .*num_samples"):
-        warn_unless_converged({}, num_warmup=300, num_samples=5)
+        warn_unless_converged({}, **{**SETTINGS, "num_samples": 5})
 
 
 def test_chains_that_stand_still_in_different_places_have_an_infinite_r_hat():
@@ -113,7 +122,7 @@ def test_one_chain_is_compared_with_itself():
 def test_too_few_draws_are_not_judged(draws):
     assert diagnose({"x": normals(4, draws)}) == {}
     with pytest.warns(ConvergenceWarning, match=f"^{draws} draws"):
-        warn_unless_converged({}, num_warmup=3, num_samples=draws)
+        warn_unless_converged({}, **{**SETTINGS, "num_samples": draws})
 
 
 @pytest.mark.parametrize("draws", [10, 11, 13])
@@ -129,3 +138,169 @@ def test_what_never_moves_is_not_judged():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         warn_unless_converged({}, **SETTINGS)
+
+
+# False alarms, and real ones -----------------------------------------------------------------
+
+DEFAULT = {"num_chains": 4, "num_warmup": 150, "num_samples": 200}
+"""Chains of a default fit."""
+
+
+def autoregressive(correlation, quantities, seed, chains=4, draws=200):
+    """Stationary draws whose autocorrelation is a power of the lag, by name."""
+    noise = np.random.default_rng(seed).normal(size=(draws, quantities, chains))
+    x = np.empty_like(noise)
+    x[0] = noise[0]
+    for i in range(1, draws):
+        x[i] = correlation * x[i - 1] + np.sqrt(1 - correlation**2) * noise[i]
+    return {f"x{j}": x[:, j].T for j in range(quantities)}
+
+
+@pytest.mark.parametrize("correlation", [-0.9, -0.5, 0.0, 1 / 3])
+def test_converged_chains_raise_no_alarm(correlation):
+    """93 quantities, as with ten classes, of an effective size of 400 of 800 draws or more.
+
+    By :mod:`bmsvm.convergence` a false alarm has probability 0.001 at most in each case.
+    """
+    found = diagnose(autoregressive(correlation, 93, seed=3))
+    assert advice(found, **DEFAULT) is None
+
+
+def test_the_limit_of_r_hat_is_its_quantile_at_an_effective_size_of_100():
+    """Of 930 quantities some are above 1.05, and one above the limit has probability 0.001.
+
+    Autoregressive draws of correlation 7/9 have an eighth of their number as effective size.
+    """
+    found = diagnose(autoregressive(7 / 9, 930, seed=4))
+    r_hats = np.array([each.r_hat for each in found.values()])
+    assert np.mean(r_hats > 1.05) > 0.1
+    assert r_hats.max() < largest_r_hat(4, 930)
+    assert np.quantile(r_hats, 0.99) > np.sqrt(1 + 8 / 100 * 1.5)  # the limit is not far too large
+
+
+def test_the_limit_of_r_hat_grows_with_what_is_watched():
+    limits = [largest_r_hat(4, count) for count in (1, 10, 100, 1000)]
+    assert limits == sorted(limits)
+    assert 1.1 < limits[0] < limits[-1] < 1.25
+    assert largest_r_hat(1, 10) == largest_r_hat(2, 10)  # one chain is judged by its halves
+
+
+def with_one_bad(change):
+    """93 good quantities of a default fit, and the last of them changed."""
+    values = autoregressive(1 / 3, 93, seed=5)
+    values["x92"] = values["x92"] + change
+    return advice(diagnose(values), **DEFAULT)
+
+
+FAILURES = {
+    "chains in two places": 3 * (np.arange(4) % 2)[:, None],
+    "one chain elsewhere": 2.0 * (np.arange(4) == 1)[:, None],
+    "a trend": np.linspace(-2, 2, 200)[None],
+    "a trend of one chain": np.linspace(-4, 4, 200) * (np.arange(4) == 2)[:, None],
+    "a jump half way": 2.0 * (np.arange(200) >= 100)[None],
+}
+
+
+@pytest.mark.parametrize("change", FAILURES.values(), ids=FAILURES)
+def test_real_failures_raise_an_alarm(change):
+    assert "x92 has R-hat" in with_one_bad(change)
+
+
+def test_a_chain_of_another_width_raises_an_alarm():
+    """Its mean is that of the others: only the distances from the median tell it apart."""
+    values = autoregressive(0.0, 1, seed=6)["x0"]
+    values[3] *= 0.1
+    assert "x has R-hat" in advice(diagnose({"x": values}), **DEFAULT)
+
+
+def test_chains_and_draws_are_not_mixed_up():
+    """Chains far apart, each of independent draws: over draws instead of chains they agree."""
+    apart = normals(4, 200) + 3 * np.arange(4)[:, None]
+    assert diagnose({"x": apart})["x"].r_hat > 2
+    trend = normals(4, 200) + np.linspace(0, 5, 200)
+    assert diagnose({"x": trend})["x"].r_hat > 1.3
+    found = diagnose({"x": apart, "y": normals(4, 200)})
+    assert found["y"].r_hat < 1.02
+
+
+# Trajectories --------------------------------------------------------------------------------
+
+
+def trajectories(accept_prob=0.8, num_steps=20, step_size=0.1):
+    """What four chains report, the last one as given."""
+    said = {
+        "accept_prob": np.full((4, 200), 0.8),
+        "num_steps": np.full((4, 200), 20),
+        "step_size": np.full((4, 200), 0.1),
+    }
+    given = {"accept_prob": accept_prob, "num_steps": num_steps, "step_size": step_size}
+    for name, value in given.items():
+        said[name][3] = value
+    return said
+
+
+def test_tuned_trajectories_pass():
+    found = sampler_checks(trajectories())
+    assert all(check.passed for check in found.values())
+    assert found["acceptance"].value == pytest.approx(0.8)
+    assert found["trajectory"].value == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "said", "message"),
+    [
+        ("acceptance", {"accept_prob": 0.1}, "chain 3 accepts 0.10 .*num_warmup"),
+        ("acceptance", {"accept_prob": 0.0}, "chain 3 accepts 0.00 .*num_warmup"),
+        ("trajectory", {"num_steps": 128, "step_size": 0.002}, "chain 3 has trajectories of 0.26 "),
+    ],
+    ids=str,
+)
+def test_a_chain_that_hardly_moves_is_named(name, said, message):
+    found = sampler_checks(trajectories(**said))
+    assert [each for each, check in found.items() if not check.passed] == [name]
+    with pytest.warns(ConvergenceWarning, match=message):
+        warn_of_checks(found, ConvergenceWarning, stacklevel=2)
+
+
+def test_samplers_without_trajectories_are_not_judged_by_them():
+    assert sampler_checks({"precision": np.ones((4, 200))}) == {}
+    assert sampler_checks(trajectories() | {"num_steps": np.zeros((4, 200), int)}) == {}
+
+
+# The basis -----------------------------------------------------------------------------------
+
+ROWS = np.random.default_rng(0).normal(size=(60, 3))
+LABELS = np.arange(60) % 3
+
+
+def basis_error(how, lengthscale=1.0):
+    problem = prepare(ROWS, LABELS, lengthscale=lengthscale, approximation=how, spare_rows=4)
+    return basis_checks(problem, 60, how)
+
+
+def test_a_basis_that_misses_its_tolerance_is_named():
+    how = Nystrom(tolerance=0.01, max_rank=10)
+    (check,) = basis_error(how).values()
+    problem = prepare(ROWS, LABELS, lengthscale=1.0, approximation=how)
+    left = float(np.mean(problem.remainder))  # of k(x, x) = 1
+    assert check.value == pytest.approx(left, rel=1e-6)
+    assert check.limit == pytest.approx(0.02)
+    assert not check.passed
+    with pytest.warns(
+        UserWarning, match=r"leaves 0\.\d+ .*tolerance is 0.01.*10 columns.*max_rank"
+    ):
+        warn_of_checks({"basis error": check}, UserWarning, stacklevel=2)
+
+
+def test_a_basis_within_its_tolerance_passes():
+    (check,) = basis_error(Nystrom(tolerance=0.3, max_rank=60)).values()
+    assert 0.03 < check.value < 0.6
+    assert check.passed
+    assert not check._replace(limit=0.02).passed
+
+
+def test_only_a_tolerance_that_was_asked_for_can_be_missed():
+    assert basis_error(Nystrom(rank=5)) == {}
+    assert basis_error(Fourier(rank=4)) == {}
+    problem = prepare(ROWS, LABELS, lengthscale=1.0)
+    assert basis_checks(problem, 60, None) == {}

@@ -224,7 +224,7 @@ def test_bad_arguments_are_named(settings, argument, value):
     assert value in str(caught.value)
 
 
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.few_draws
 def test_the_classifier_predicts_at_the_lengthscale_that_was_chosen():
     """By the same choice as a call of its own with the classifier's key and rows."""
     quick = GridCV(grid=[0.5, 2.0], folds=3, num_warmup=10, num_samples=10, num_chains=2)

@@ -1,11 +1,11 @@
 """Gram matrices of low rank: Nystrom and Fourier bases, and the classifier on them."""
 
 import functools
-import warnings
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
+from few_draws import few_draws
 
 from bmsvm import (
     BMSVMClassifier,
@@ -131,8 +131,7 @@ def test_the_lengthscale_is_chosen_on_some_of_the_rows(monkeypatch):
 @functools.cache
 def fitted():
     X, y = data(400)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with few_draws():
         return BMSVMClassifier(
             lengthscale=1.0, approximation=Nystrom(rank=20), sampler=CollapsedHMC(thinning=1),
             num_chains=2, num_warmup=50, num_samples=40, random_state=0,
@@ -156,7 +155,7 @@ def test_the_classifier_predicts_from_landmarks():
     assert far.epistemic[0] > 2 * far.epistemic[1]
 
 
-@pytest.mark.filterwarnings("ignore:the chains have not converged")
+@pytest.mark.few_draws
 def test_saved_and_continued(tmp_path):
     fit = fitted()
     save(fit, tmp_path / "model.bmsvm")

@@ -2,7 +2,6 @@
 
 import functools
 import sys
-import warnings
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +9,7 @@ import numpy as np
 import numpyro.distributions as dist
 import oracle
 import pytest
+from few_draws import few_draws
 
 from bmsvm import BMSVMClassifier, CollapsedHMC, Fourier, Nystrom, Sampled, load, prepare, save
 from bmsvm.inference.collapsed import parameters_of
@@ -110,8 +110,7 @@ def fitted():
     rows = rng.normal(size=(200, 2))
     noisy = rows + rng.normal(size=rows.shape)
     labels = (np.sin(2 * noisy[:, 0]) > 0).astype(int) + (noisy[:, 1] > 0.5)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with few_draws():
         return BMSVMClassifier(
             lengthscale=Sampled(grid=FINE), approximation=Nystrom(rank=12), num_chains=2,
             sampler=CollapsedHMC(thinning=1), num_warmup=30, num_samples=30, random_state=0,
@@ -145,7 +144,7 @@ def test_every_draw_predicts_with_the_basis_of_its_theta():
     np.testing.assert_allclose(found, np.moveaxis(expected, 0, -1), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.filterwarnings("ignore:the chains have not converged")
+@pytest.mark.few_draws
 def test_saved_and_continued(tmp_path):
     fit, new = fitted(), RNG.normal(size=(20, 2))
     save(fit, tmp_path / "model.bmsvm")

@@ -157,7 +157,7 @@ def test_mistakes_are_named(settings, argument, value):
 QUICK = {"num_chains": 2, "num_warmup": 40, "num_samples": 30, "random_state": 0}
 
 
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.few_draws
 def test_the_classifier_stays_at_what_was_found():
     X, y = data(40, 0.1)
     model = BMSVMClassifier(**QUICK).fit(X, y)
@@ -174,7 +174,7 @@ def test_the_classifier_stays_at_what_was_found():
     assert again.fit_more(2).run_.num_samples == 32
 
 
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.few_draws
 def test_chains_whose_tau_is_known_warm_up_for_a_shorter_time():
     X, y = data(30)
     quick = {**QUICK, "num_warmup": None, "num_samples": 10}
@@ -183,7 +183,7 @@ def test_chains_whose_tau_is_known_warm_up_for_a_shorter_time():
     assert BMSVMClassifier(lengthscale=1.0, **quick).fit(X, y).n_iter_ == 300 + 10
 
 
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.few_draws
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [

@@ -4,11 +4,11 @@ import copy
 import dataclasses
 import json
 import pickle
-import warnings
 
 import jax
 import numpy as np
 import pytest
+from few_draws import few_draws
 from model_files import contents_of, digest_of, image_of
 from numpyro.distributions import Gamma
 from safetensors import safe_open
@@ -42,7 +42,7 @@ from bmsvm.machines import Grid
 from bmsvm.persistence import ESTIMATORS
 from bmsvm.selection import EvidenceSelection, GridSelection, ModeSelection
 
-pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+pytestmark = pytest.mark.few_draws
 
 
 @pytest.fixture(scope="module")
@@ -122,8 +122,7 @@ def test_loading_returns_the_model_and_its_chains_resume(name, tmp_path):
     assert repr(loaded) == repr(model)
     assert loaded.run_.seconds == model.run_.seconds > 0
     assert_same_program(model, loaded)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with few_draws():
         loaded.fit_more(10)
     # Compare with a longer run, not with the model in memory: one may hide the other's error.
     longer = fit(**settings, num_samples=30)
@@ -224,8 +223,7 @@ def test_a_model_of_rows_without_names_and_some_without_weight(tmp_path):
     rows = np.concatenate([X.to_numpy(), NEW.to_numpy()[:2]])
     gram = np.exp(-0.1 * ((rows[:, None] - rows) ** 2).sum(-1))
     labels, weights = np.concatenate([Y, Y[:2]]), np.repeat([1.0, 0.0], [len(Y), 2])
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with few_draws():
         model = BMSVMClassifier(
             kernel="precomputed", likelihood="hinge", sampler="gibbs", **SMALL
         ).fit(gram, labels, weights)

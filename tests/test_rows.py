@@ -2,10 +2,10 @@
 
 import pickle
 import tracemalloc
-import warnings
 
 import numpy as np
 import pytest
+from few_draws import few_draws
 from sklearn.preprocessing import StandardScaler
 
 from bmsvm import (
@@ -57,8 +57,7 @@ def mapped(path, array):
 
 def fit(rows, labels=Y, sample_weight=None, **settings):
     """Fit without standardising, so that the rows are bit for bit those of the source."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with few_draws():
         return BMSVMClassifier(
             **{"lengthscale": 3.0, "approximation": Nystrom(rank=10), "num_chains": 2,
                "sampler": CollapsedHMC(thinning=1), "num_warmup": 10, "num_samples": 10,

@@ -40,7 +40,7 @@ __all__ = ["CollapsedState", "Parameters", "collapsed_hmc", "parameters_of"]
 
 FIRST_STEP = 0.5
 OVERDISPERSED = 1.5
-"""Standard deviations of the reference over which log sigma and log d begin."""
+"""Standard deviations of the reference over which chains begin."""
 
 WINDOWS = (0.3, 0.8)
 """Ends of the windows in which the scales of the logs are learned, as fractions of warm-up."""
@@ -142,7 +142,7 @@ def collapsed_hmc(
         dtype = reference.logs.dtype
         noise = jax.random.normal(key_logs, (2,), dtype)
         logs = reference.logs + OVERDISPERSED * reference.scales * noise
-        xi = jax.random.normal(key_xi, reference.mode.shape, dtype)
+        xi = OVERDISPERSED * jax.random.normal(key_xi, reference.mode.shape, dtype)
         centre = reference.logs - _origin(here, problem)
         return CollapsedState(
             kernel,

@@ -99,7 +99,7 @@ class BMSVMGibbs(MCMCKernel):
         kernel then owns :data:`MACHINE_SITES`, and the problem is the first argument of the larger
         model; docs/howto.md has an example. theta must be fixed. Chains start at the
         ``init_params`` of these sites, by default draws from their prior; under ``probit``, where
-        these contradict the labels, the scores start at a perfect fit instead.
+        these contradict the labels, the scores start where none of them does.
 
     Examples
     --------

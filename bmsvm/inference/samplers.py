@@ -84,7 +84,7 @@ def _algorithm(sampler: Sampler, likelihood: str, samples_kernel: bool) -> Algor
         # Theta and the scores are strongly dependent: one round moves theta little.
         if isinstance(sampler, HMC) and likelihood == "normalized":
             sweep = (repeat(sweep, 2),)
-    return block_sweep(sweep)
+    return block_sweep(sweep, as_in_paper=isinstance(sampler, Paper))
 
 
 def _probit_blocks() -> tuple[Block, ...]:

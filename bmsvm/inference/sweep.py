@@ -1,6 +1,10 @@
 """Blocks in turn: the algorithm that moves the scores, as the paper's does.
 
 Its position has the scores of all rows. A sweep runs every block once, in order.
+
+R-hat compares chains, and so says little unless they start further apart than the posterior is
+wide. The scores start at a perfect fit plus class functions drawn from their prior, which are wider
+than those of the posterior. Draws of sigma2 and tau from their priors are spread out further.
 """
 
 from __future__ import annotations
@@ -10,6 +14,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpyro.distributions as dist
 
 from bmsvm.inference.adaptation import Phase
 from bmsvm.inference.algorithm import Algorithm
@@ -17,6 +22,7 @@ from bmsvm.inference.blocks.base import Block, in_turn, memories
 from bmsvm.models.couplings import class_vector, to_columns
 from bmsvm.models.hierarchy import (
     Position,
+    latent,
     noise_prior,
     precision_prior,
     representer,
@@ -25,6 +31,13 @@ from bmsvm.models.hierarchy import (
 from bmsvm.models.problem import Problem
 
 __all__ = ["SweepState", "block_sweep", "perfect_scores"]
+
+TYPICAL_PRECISION = 0.1
+"""A tau of many data. A vague prior of tau reaches to far larger values, at which functions would
+hardly differ between chains; so tau starts on both sides of this value and of the prior's."""
+
+VAGUE_SHAPE = 50.0
+"""a_tau below which the prior of tau is vague."""
 
 
 class SweepState(NamedTuple):
@@ -40,31 +53,112 @@ class SweepState(NamedTuple):
     memory: tuple[Any, ...]
 
 
+class _Start(NamedTuple):
+    """noise_variance and precision, weights (r, k), scores (n, c)."""
+
+    noise_variance: jax.Array
+    precision: jax.Array
+    weights: jax.Array
+    scores: jax.Array
+
+
 def perfect_scores(problem: Problem) -> jax.Array:
     """Scores of a perfect fit, 1 at the label and -1/(c-1) elsewhere (section 5), shape (n, c)."""
     own = jax.nn.one_hot(problem.labels, problem.n_classes, dtype=problem.factor.basis.dtype)
     return (problem.n_classes * own - 1) / (problem.n_classes - 1)
 
 
-def block_sweep(blocks: Sequence[Block]) -> Algorithm:
-    """Return the algorithm that runs these blocks in order."""
+def _overdispersed(key: jax.Array, prior: dist.Distribution) -> jax.Array:
+    """Draw ``x x' / x''``, each from a prior: its logarithm has three times the variance."""
+    first, second, third = prior.sample(key, (3,))
+    return first * second / third
+
+
+def _first_precision(key: jax.Array, problem: Problem) -> jax.Array:
+    """Draw tau from its prior; if that is vague, between the prior and a typical value, and beyond.
+
+    Then ``log tau = (1 - u) log 0.1 + u log x``, x from the prior, u uniform on (-0.5, 1.5).
+    """
+    key_known, key_between = jax.random.split(key)
+    known = _overdispersed(key_known, precision_prior(problem))
+    between = jax.random.uniform(key_between, (), known.dtype, -0.5, 1.5)
+    vague = TYPICAL_PRECISION * (known / TYPICAL_PRECISION) ** between
+    return jnp.where(problem.hyper.precision_shape < VAGUE_SHAPE, vague, known)
+
+
+def _first_weights(
+    key: jax.Array, noise_variance: jax.Array, precision: jax.Array, problem: Problem
+) -> jax.Array:
+    """Draw weights from their prior, N(0, sigma2/tau), shape (r, k)."""
+    eigenvalues = problem.factor.eigenvalues[:, None]
+    noise = jax.random.normal(key, (len(eigenvalues), problem.n_columns), eigenvalues.dtype)
+    return jnp.where(eigenvalues > 0, jnp.sqrt(noise_variance / precision) * noise, 0.0)
+
+
+def _with_labels(scores: jax.Array, labels: jax.Array) -> jax.Array:
+    """Exchange scores (n, c) so that the largest of each row is that of its label."""
+    rows = jnp.arange(scores.shape[0])
+    largest = jnp.argmax(scores, axis=1)
+    own, other = scores[rows, labels], scores[rows, largest]
+    return scores.at[rows, largest].set(own).at[rows, labels].set(other)
+
+
+def _first_scores(weights: jax.Array, problem: Problem) -> jax.Array:
+    """Scores of a perfect fit plus the functions of some weights (r, k), shape (n, c).
+
+    Under ``probit``, where no score may contradict its label, they are exchanged so that none does.
+    """
+    functions = latent(jnp.zeros(problem.n_columns, weights.dtype), weights, problem)
+    scores = perfect_scores(problem) + class_vector(functions, problem.coupling)
+    return _with_labels(scores, problem.labels) if problem.likelihood == "probit" else scores
+
+
+def _start_of_paper(key: jax.Array, problem: Problem) -> _Start:
+    """Scores of a perfect fit (section 5); sigma2 and tau from their priors."""
+    key_noise, key_precision = jax.random.split(key)
+    rank, scores = problem.factor.eigenvalues.shape[0], perfect_scores(problem)
+    return _Start(
+        noise_prior(problem).sample(key_noise),
+        precision_prior(problem).sample(key_precision),
+        jnp.zeros((rank, problem.n_columns), scores.dtype),
+        scores,
+    )
+
+
+def _overdispersed_start(key: jax.Array, problem: Problem) -> _Start:
+    """Start of a chain such that many of them are wider than the posterior."""
+    key_noise, key_precision, key_weights = jax.random.split(key, 3)
+    noise = _overdispersed(key_noise, noise_prior(problem))
+    precision = _first_precision(key_precision, problem)
+    weights = _first_weights(key_weights, noise, precision, problem)
+    return _Start(noise, precision, weights, _first_scores(weights, problem))
+
+
+def block_sweep(blocks: Sequence[Block], *, as_in_paper: bool = False) -> Algorithm:
+    """Return the algorithm that runs these blocks in order.
+
+    Parameters
+    ----------
+    blocks
+        The blocks.
+    as_in_paper
+        Whether all chains start at the scores of a perfect fit, as in section 5.
+    """
     blocks = tuple(blocks)
+    first = _start_of_paper if as_in_paper else _overdispersed_start
 
     def init(
         key: jax.Array, start: Mapping[str, jax.Array], setup: None, problem: Problem
     ) -> SweepState:
-        """Start at the scores of section 5, with sigma2 and tau drawn from their priors."""
-        key_noise, key_precision = jax.random.split(key)
-        noise = noise_prior(problem).sample(key_noise)
-        precision = precision_prior(problem).sample(key_precision)
-        scores = start.get("scores", perfect_scores(problem))
-        rank, k = problem.factor.eigenvalues.shape[0], problem.n_columns
+        drawn = first(key, problem)
+        scores = start.get("scores", drawn.scores)
+        weights = jnp.zeros_like(drawn.weights) if "scores" in start else drawn.weights
         position = Position(
             columns=to_columns(scores, problem.labels, problem.coupling),
-            intercept=jnp.zeros(k, scores.dtype),
-            weights=jnp.zeros((rank, k), scores.dtype),
-            noise_variance=start.get("noise_variance", noise),
-            precision=start.get("precision", precision),
+            intercept=jnp.zeros(problem.n_columns, scores.dtype),
+            weights=weights.astype(scores.dtype),
+            noise_variance=start.get("noise_variance", drawn.noise_variance),
+            precision=start.get("precision", drawn.precision),
             kernel=problem.first_kernel(),
         )
         return SweepState(position, memories(blocks, position, problem))

@@ -10,7 +10,7 @@ import numpy as np
 
 from bmsvm import plots
 from bmsvm._version import __version__
-from bmsvm.convergence import LARGEST_R_HAT, SMALLEST_ESS
+from bmsvm.convergence import SMALLEST_ESS
 from bmsvm.plots.confusion import MOST_CLASSES
 from bmsvm.plots.margins import MOST_CLASSES as MOST_MARGINS
 from bmsvm.report.evaluation import LEVEL, Evaluation
@@ -66,7 +66,7 @@ def build_sections(
     """
     parts = [
         _settings(model, summary),
-        _convergence(model),
+        _convergence(model, summary),
         Section("Posterior", figures=_posterior_figures(model, training)),
         _classes(summary, found),
     ]
@@ -83,7 +83,7 @@ def _settings(model: Any, summary: Summary) -> Section:
     )
 
 
-def _convergence(model: Any) -> Section:
+def _convergence(model: Any, summary: Summary) -> Section:
     """Return the worst quantities, the acceptance rates, and traces."""
     found = sorted(model.diagnostics_.items(), key=lambda item: -item[1].r_hat)
     rows = [
@@ -92,7 +92,8 @@ def _convergence(model: Any) -> Section:
     ]
     texts = [
         f"The {len(rows)} largest R-hat of {len(found)} watched quantities. R-hat should be at "
-        f"most {LARGEST_R_HAT}, the effective sample size (ESS) at least {SMALLEST_ESS:.0f}."
+        f"most {summary.r_hat_limit:.2f}, the effective sample size (ESS) at least "
+        f"{SMALLEST_ESS:.0f}."
         if found
         else "Too few draws for R-hat and the effective sample size."
     ]

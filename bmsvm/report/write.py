@@ -74,6 +74,7 @@ def report_html(
         sections = build_sections(model, summary, data, found)
     remedy = advice(
         model.diagnostics_,
+        num_chains=model.posterior_.shape[0],
         num_warmup=int(model.run_.state.n_warmup),
         num_samples=model.posterior_.shape[1],
     )

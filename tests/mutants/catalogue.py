@@ -37,6 +37,7 @@ INTEGRATED = "bmsvm.models.integrated"
 BLOCKS = "bmsvm.inference.blocks"
 COLLAPSED = "bmsvm.inference.collapsed"
 LOW_RANK = "bmsvm.kernels.low_rank"
+CONVERGENCE = "bmsvm.convergence"
 
 MUTANTS = (
     Mutant(
@@ -334,5 +335,75 @@ MUTANTS = (
             self._append(piece, before.draws)
         """,
         "test_checkpoint_crash.py every_moment",
+    ),
+    Mutant(
+        "R-hat: chains and draws swapped",
+        f"{CONVERGENCE}:diagnose",
+        "np.stack(list(moving.values()), axis=-1)",
+        "np.stack(list(moving.values()), axis=-1).swapaxes(0, 1)",
+        "test_convergence.py chains_and_draws",
+    ),
+    Mutant(
+        "R-hat: chains joined to one",
+        f"{CONVERGENCE}:diagnose",
+        "np.stack(list(moving.values()), axis=-1)",
+        "np.stack(list(moving.values()), axis=-1).reshape(1, -1, len(moving))",
+        "test_convergence.py chains_and_draws",
+    ),
+    Mutant(
+        "effective size: not capped",
+        f"{CONVERGENCE}:diagnose",
+        'np.asarray(arviz.ess(data)["x"])',
+        'np.asarray(__import__("numpyro").diagnostics.effective_sample_size(values))',
+        "test_convergence.py anticorrelated",
+    ),
+    Mutant(
+        "R-hat: limit of one quantity for all",
+        f"{CONVERGENCE}:largest_r_hat",
+        "2 * max(num_quantities, 1)",
+        "2",
+        "test_convergence.py limit_of_r_hat",
+    ),
+    Mutant(
+        "acceptance: mean of all chains",
+        f"{CONVERGENCE}:sampler_checks",
+        "float(accepted.min())",
+        "float(accepted.mean())",
+        "test_convergence.py hardly_moves",
+    ),
+    Mutant(
+        "basis: error compared with the default tolerance",
+        f"{CONVERGENCE}:basis_checks",
+        "LOOSEST_BASIS * how.tolerance",
+        "LOOSEST_BASIS * Nystrom.tolerance",
+        "test_convergence.py within_its_tolerance",
+    ),
+    Mutant(
+        "basis: spare rows counted",
+        f"{CONVERGENCE}:basis_checks",
+        "n_rows",
+        "problem.n_rows",
+        "test_convergence.py misses_its_tolerance",
+    ),
+    Mutant(
+        "starts: all scores at one point",
+        "bmsvm.inference.sweep:block_sweep",
+        "_start_of_paper if as_in_paper else _overdispersed_start",
+        "_start_of_paper",
+        "test_starts.py no_two_chains and normalized and sum_to_zero and HMC",
+    ),
+    Mutant(
+        "starts: all chains have one key",
+        "bmsvm.inference.chunks:start_chains",
+        "jax.random.split(rng_key, num_chains)",
+        "jnp.stack([rng_key] * num_chains)",
+        "test_starts.py no_two_chains and normalized and sum_to_zero and HMC",
+    ),
+    Mutant(
+        "starts: weights of low rank as narrow as the reference",
+        f"{COLLAPSED}:collapsed_hmc.init",
+        "OVERDISPERSED * jax.random.normal(key_xi, reference.mode.shape, dtype)",
+        "jax.random.normal(key_xi, reference.mode.shape, dtype)",
+        "test_starts.py weights_of_low_rank",
     ),
 )
