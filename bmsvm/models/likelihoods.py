@@ -19,6 +19,7 @@ import numpy as np
 
 __all__ = [
     "LIKELIHOODS",
+    "class_codes",
     "class_probabilities",
     "exclusion_probabilities",
     "hinge",
@@ -28,8 +29,17 @@ __all__ = [
     "probabilities_by_class",
     "probit",
     "rectify",
+    "squared",
+    "squared_scale",
     "weigh",
 ]
+
+
+CODE_SPREAD = 0.5
+"""Standard deviation s of scores around their code under ``squared``, in margin offsets d.
+
+Half the margin offset is small beside the distance between two codes. How closely functions
+follow the codes is then for sigma2 to say, which has a prior and is estimated."""
 
 
 def margin_offset(n_classes: int) -> float:
@@ -101,6 +111,27 @@ def probit(scores: jax.Array, labels: jax.Array, smoothing: jax.Array | None = N
     return jnp.where(jnp.sum(jnp.where(own, scores.T, 0.0), axis=0) >= rivals, 0.0, -jnp.inf)
 
 
+def class_codes(n_classes: int) -> np.ndarray:
+    """Codes of the classes, shape (c, c): row y is 1 at y and -d elsewhere, and sums to zero."""
+    return (n_classes * np.eye(n_classes) - 1) / (n_classes - 1)
+
+
+def squared_scale(n_classes: int) -> float:
+    """Return s, the standard deviation of scores around a code: :data:`CODE_SPREAD` times d."""
+    return CODE_SPREAD * margin_offset(n_classes)
+
+
+def squared(scores: jax.Array, labels: jax.Array, smoothing: jax.Array | None = None) -> jax.Array:
+    """Pseudo-likelihood of the least-squares SVM, ``-|z - code_y|^2 / (2 s^2)``.
+
+    Like the hinge it is not normalised over the classes; section 2.2 moves the constant into the
+    prior. It is smooth, and ``smoothing`` does nothing. Shapes as in :func:`hinge`.
+    """
+    n_classes = scores.shape[-1]
+    codes = jnp.asarray(class_codes(n_classes), scores.dtype)[:, labels]  # symmetric
+    return -0.5 * jnp.sum((scores.T - codes) ** 2, axis=0) / squared_scale(n_classes) ** 2
+
+
 def weigh(log_likelihoods: jax.Array, weights: jax.Array | None) -> jax.Array:
     """Log likelihoods (n,) times the weights of their rows (n,), or as they are where None.
 
@@ -166,4 +197,5 @@ LIKELIHOODS: dict[str, Callable[..., jax.Array]] = {
     "hinge": hinge,
     "normalized": normalized,
     "probit": probit,
+    "squared": squared,
 }
