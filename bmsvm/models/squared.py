@@ -32,6 +32,7 @@ __all__ = [
     "Conditional",
     "Eigen",
     "Moments",
+    "RowSums",
     "cell_at",
     "code_columns",
     "conditional",
@@ -40,6 +41,10 @@ __all__ = [
     "leave_one_out",
     "log_evidence",
     "moments_of",
+    "moments_of_sums",
+    "row_sums",
+    "scores_given_functions",
+    "without_own_label",
 ]
 
 ROWS = 8192
@@ -102,10 +107,67 @@ class Moments(NamedTuple):
     log_information: float
 
 
+class RowSums(NamedTuple):
+    """Sums over some rows, each times its information g; those of several groups can be added.
+
+    gram
+        ``U' diag(g) U``, shape (r, r); None for the identity.
+    codes, ones
+        ``U' diag(g) C``, shape (r, k), and ``U'g``, shape (r,).
+    total, code_total, square
+        As in :class:`Moments`.
+    """
+
+    gram: np.ndarray | None
+    codes: np.ndarray
+    ones: np.ndarray
+    total: float
+    code_total: np.ndarray
+    square: float
+
+
+def row_sums(
+    basis: np.ndarray, codes: np.ndarray, information: Any = 1.0, *, orthonormal: bool = False
+) -> RowSums:
+    """Sum over rows of U (n, r) and C (n, k) with information g, a number or shape (n,).
+
+    O(n r^2); O(n r k) if the rows are known to have ``U' diag(g) U = I``. Rows are taken in pieces:
+    no copy of the basis is made, whatever its type.
+    """
+    n, size = basis.shape
+    g = np.broadcast_to(np.asarray(information, np.float64), (n,))
+    gram = np.zeros((size, size))
+    found, ones = np.zeros((size, codes.shape[1])), np.zeros(size)
+    for start in range(0, n, ROWS):
+        rows = slice(start, start + ROWS)
+        roots = np.sqrt(g[rows])
+        part = np.asarray(basis[rows], np.float64) * roots[:, None]
+        if not orthonormal:
+            gram += part.T @ part
+        found += part.T @ (roots[:, None] * codes[rows])
+        ones += part.T @ roots
+    square = float(g @ np.sum(codes**2, axis=1))
+    return RowSums(None if orthonormal else gram, found, ones, float(g.sum()), g @ codes, square)
+
+
+def moments_of_sums(
+    eigenvalues: np.ndarray, sums: RowSums, n_rows: int, log_information: float = 0.0
+) -> Moments:
+    """Moments of ``Phi = U diag(sqrt(lambda))`` from sums of U; lambda has shape (r,)."""
+    roots = np.sqrt(eigenvalues)
+    codes, ones = roots[:, None] * sums.codes, roots * sums.ones
+    values, rotation = eigenvalues, None
+    if sums.gram is not None:
+        values, rotation = scipy.linalg.eigh(roots[:, None] * sums.gram * roots)
+        values = np.maximum(values, 0.0)
+        codes, ones = rotation.T @ codes, rotation.T @ ones
+    return Moments(values, rotation, codes, ones, *sums[3:], n_rows, log_information)
+
+
 def moments_of(
     eigen: Eigen, codes: np.ndarray, information: Any = 1.0, *, orthonormal: bool = False
 ) -> Moments:
-    """Sum over the rows: O(n r^2), or O(n r k) of an orthonormal basis and equal information.
+    """Sum over the rows: O(n r^2), or O(n r k) of an orthonormal basis and information one.
 
     Parameters
     ----------
@@ -119,40 +181,10 @@ def moments_of(
         Whether ``U'U = I``.
     """
     g = np.broadcast_to(np.asarray(information, np.float64), (len(codes),))
-    roots = np.sqrt(eigen.eigenvalues)
+    sums = row_sums(eigen.basis, codes, g, orthonormal=orthonormal and bool(np.all(g == 1)))
     positive = g[g > 0]
-    plain = orthonormal and np.all(g == 1)
-    size, k = len(roots), codes.shape[1]
-    gram, by_codes, ones = (
-        np.zeros((0 if plain else size,) * 2),
-        np.zeros((size, k)),
-        np.zeros(size),
-    )
-    for start in range(0, len(codes), ROWS):
-        rows = slice(start, start + ROWS)
-        design = np.asarray(eigen.basis[rows], np.float64)
-        weighted = design * g[rows, None]
-        if not plain:
-            gram += design.T @ weighted
-        by_codes += weighted.T @ codes[rows]
-        ones += weighted.sum(axis=0)
-    by_codes, ones = roots[:, None] * by_codes, roots * ones
-    values, rotation = eigen.eigenvalues, None
-    if not plain:
-        values, rotation = scipy.linalg.eigh(roots[:, None] * gram * roots)
-        values = np.maximum(values, 0.0)
-        by_codes, ones = rotation.T @ by_codes, rotation.T @ ones
-    return Moments(
-        values,
-        rotation,
-        by_codes,
-        ones,
-        float(g.sum()),
-        g @ codes,
-        float(g @ np.sum(codes**2, axis=1)),
-        len(positive),
-        float(np.sum(np.log(positive))),
-    )
+    log_information = float(np.sum(np.log(positive)))
+    return moments_of_sums(eigen.eigenvalues, sums, len(positive), log_information)
 
 
 class Cell(NamedTuple):
@@ -241,6 +273,18 @@ def functions_at(design: np.ndarray, moments: Moments, cell: Cell) -> tuple[np.n
     mean = rotated @ (cell.shrink[:, None] * moments.codes) + by_intercept[:, None] * cell.intercept
     variance = cell.noise * (rotated**2 @ cell.shrink) + by_intercept**2 / cell.information
     return mean, variance
+
+
+def scores_given_functions(
+    functions: Any, codes: Any, noise_variance: Any, information: Any
+) -> tuple[Any, Any]:
+    """Mean (n, k) and variance (n,) of the columns T given functions (n, k) and labels.
+
+    ``t_i ~ N((f_i/sigma2 + w_i C_i/s^2)/(1/sigma2 + w_i/s^2), 1/(1/sigma2 + w_i/s^2))``. NumPy or
+    JAX arrays; ``information`` is ``w_i/s^2``, shape (n,).
+    """
+    share = noise_variance * information / (1 + noise_variance * information)  # of the label
+    return functions + share[:, None] * (codes - functions), noise_variance * (1 - share)
 
 
 def without_own_label(
