@@ -3,7 +3,7 @@
 from bmsvm._predicting import Predictive
 from bmsvm._version import __version__
 from bmsvm.classifier import BMSVMClassifier
-from bmsvm.inference import HMC, BMSVMGibbs, CollapsedHMC, Gibbs, Paper, run_chains
+from bmsvm.inference import HMC, BMSVMGibbs, CollapsedHMC, Gibbs, Paper, Table, run_chains
 from bmsvm.kernels import Fourier, Nystrom
 from bmsvm.machines import AltMSVM, MSVMClassifier, OneVsRestSVC
 from bmsvm.models import PAPER, Hyperparameters, Problem, Sampled, prepare
@@ -33,6 +33,7 @@ __all__ = [
     "Predictive",
     "Problem",
     "Sampled",
+    "Table",
     "__version__",
     "from_batches",
     "load",

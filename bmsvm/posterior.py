@@ -19,7 +19,13 @@ from bmsvm._progress import progress
 from bmsvm._validation import check_defined, check_probability
 from bmsvm.kernels.functions import Kernel, KernelFn, as_kernel
 from bmsvm.models.couplings import class_map
-from bmsvm.models.likelihoods import class_probabilities, exclusion_probabilities
+from bmsvm.models.likelihoods import (
+    class_codes,
+    class_probabilities,
+    exclusion_probabilities,
+    probabilities_given_functions,
+    squared_scale,
+)
 from bmsvm.models.problem import Problem, some_rows
 from bmsvm.models.quadrature import normal_points
 from bmsvm.prediction import uncertainty
@@ -32,7 +38,7 @@ from bmsvm.prediction.evaluate import (
     log_mean_likelihoods,
     pad_rows,
 )
-from bmsvm.prediction.leave_one_out import LeaveOneOut, leave_one_out
+from bmsvm.prediction.leave_one_out import LeaveOneOut, leave_one_out, leave_one_out_of_table
 from bmsvm.prediction.stages import family_stages, stages_of
 from bmsvm.rows import PiecewiseRows
 
@@ -88,6 +94,9 @@ class PredictiveDraws(NamedTuple):
         p(y | z), shape (s, m, c).
     labels
         Class indices y, shape (s, m).
+
+    Under ``squared``, which has a closed form for it, the label is drawn given f, with
+    probabilities p(y | f), and then the scores given both.
     """
 
     functions: np.ndarray
@@ -320,19 +329,40 @@ class Posterior:
                 random = np.random.default_rng((self.seed, row))
                 outside, noise = random.standard_normal((2, n_draws, k)) @ to_classes
                 functions[:, row] = part.functions[i].T + spread[i, :, None] * outside
-                scores[:, row] = functions[:, row] + noise_scale[:, None] * noise
+                scores[:, row] = noise_scale[:, None] * noise
                 uniform[:, row] = random.uniform(size=n_draws)
+        if self.problem.likelihood == "squared":
+            return self._labels_then_scores(functions, scores, uniform)
+        scores += functions
         with jax.enable_x64(True):
             chances = np.asarray(class_probabilities(jnp.asarray(scores), self.problem.likelihood))
-        below = np.cumsum(chances, axis=-1)[..., :-1] <= uniform[..., None]
-        return PredictiveDraws(functions, scores, chances, below.sum(axis=-1))
+        return PredictiveDraws(functions, scores, chances, _drawn(chances, uniform))
+
+    def _labels_then_scores(
+        self, functions: np.ndarray, noise: np.ndarray, uniform: np.ndarray
+    ) -> PredictiveDraws:
+        """Draw labels given functions (s, m, c), and then scores, under ``squared``.
+
+        ``noise`` is that of scores whose label is not known, and ``uniform`` (s, m) draws labels.
+        """
+        sigma2, c = self.flat("noise_variance")[:, None], self.n_classes
+        with jax.enable_x64(True):
+            by_class = probabilities_given_functions(
+                list(jnp.moveaxis(jnp.asarray(functions), -1, 0)), (), sigma2, "squared"
+            )
+        chances = np.stack([np.asarray(p) for p in by_class], axis=-1)
+        labels = _drawn(chances, uniform)
+        share = (sigma2 / (sigma2 + squared_scale(c) ** 2))[..., None]
+        mean = functions + share * (class_codes(c)[labels] - functions)
+        return PredictiveDraws(functions, mean + np.sqrt(1 - share) * noise, chances, labels)
 
     # The training rows ----------------------------------------------------------------------
 
     def log_likelihood(self, functions: np.ndarray) -> np.ndarray:
         """``log E p(y_i | z_i)``, ``z_i ~ N(f_i, sigma2)``, of each draw and training row: (s, n).
 
-        Under ``hinge`` p(y | z) is the pseudo-likelihood (11). Under ``probit`` none of the points
+        Under ``hinge`` p(y | z) is the pseudo-likelihood (11), and under ``squared`` that of the
+        least-squares SVM, integrated in closed form. Under ``probit`` none of the points
         at which the noise is integrated may have the label; then half a point has it.
 
         Parameters
@@ -353,6 +383,7 @@ class Posterior:
         return log_mean_likelihoods(
             functions,
             noise,
+            self.flat("noise_variance"),
             np.asarray(problem.labels)[:n],
             None if weights is None else np.asarray(weights)[:n],
             likelihood=problem.likelihood,
@@ -361,7 +392,8 @@ class Posterior:
     def leave_one_out(self, *, max_draws: int | None = None, num_nodes: int = 128) -> LeaveOneOut:
         """Predict each training row as if its label had not been seen, by importance sampling.
 
-        Of more than 2000 rows so many, evenly spaced, if the scores were integrated out.
+        Under ``squared`` from the table of the posterior, exactly, and not from draws. Of more than
+        2000 rows so many, evenly spaced, if the scores were integrated out.
 
         Parameters
         ----------
@@ -374,6 +406,9 @@ class Posterior:
 
     def _leave_one_out(self, max_draws: int | None, num_nodes: int) -> tuple[LeaveOneOut, Problem]:
         problem, total = self.problem, self.n_draws
+        if problem.likelihood == "squared":
+            chosen = None if "scores" in self.samples else LOO_ROWS
+            return leave_one_out_of_table(problem, num_nodes=num_nodes, max_rows=chosen)
         count = total if max_draws is None else min(total, max_draws)
         which = np.unique(np.linspace(0, total - 1, count).astype(int))
         sites = ["scores"] if "scores" in self.samples else ["weights", "intercept"]
@@ -400,3 +435,9 @@ class Posterior:
             None if weights is None else np.asarray(weights),
         )
         return replace(self, calibration=calibration)
+
+
+def _drawn(probabilities: np.ndarray, uniform: np.ndarray) -> np.ndarray:
+    """Class indices (...) of probabilities (..., c), drawn by uniform numbers (...)."""
+    below = np.cumsum(probabilities, axis=-1)[..., :-1] <= uniform[..., None]
+    return below.sum(axis=-1)

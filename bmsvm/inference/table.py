@@ -18,7 +18,7 @@ longer runs begin with the draws of shorter ones.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -50,6 +50,9 @@ MOST_ROUNDS = 40
 
 GROUPS = 32
 """Most different weights of rows for which sums over the rows of one weight are kept."""
+
+KEPT_BYTES = 2**27
+"""Size of the sums over rows of unequal weights that are kept for values of x, for each theta."""
 
 TOLERANCE = 1e-5
 """Departure from ``U'U = I`` at which a basis is not orthonormal; float32 is below it."""
@@ -108,7 +111,7 @@ class RegressionOfCodes:
         self.scale2, self.remainder = scale**2, remainder
         self.known, self.counts = np.unique(weights[weights > 0], return_counts=True)
         self.even = len(self.known) == 1
-        self._kept: squared.Moments | None = None
+        self._kept: dict[float, squared.Moments] = {}
         self._sums: list[squared.RowSums] | None = None
 
     @property
@@ -121,14 +124,20 @@ class RegressionOfCodes:
         return x / (1 + self.remainder / tau)
 
     def moments(self, x: float) -> tuple[squared.Moments, float]:
-        """Return the sums over the rows at x, and the noise variance of a row of information one."""
-        if self.even:
-            if self._kept is None:
-                sums = self._sum(self.known[0])
-                self._kept = squared.moments_of_sums(
-                    self.eigen.eigenvalues, sums, int(self.counts[0])
-                )
-            return self._kept, x + self.scale2 / self.known[0]
+        """Return the sums over the rows at x, and the noise of a row of information one."""
+        key, noise = (0.0, x + self.scale2 / self.known[0]) if self.even else (x, 1.0)
+        if key not in self._kept:
+            if len(self._kept) * 8 * self.rank**2 > KEPT_BYTES:
+                self._kept.clear()
+            self._kept[key] = self._even_moments() if self.even else self._uneven_moments(x)
+        return self._kept[key], noise
+
+    def _even_moments(self) -> squared.Moments:
+        sums = self._sum(self.known[0])
+        return squared.moments_of_sums(self.eigen.eigenvalues, sums, int(self.counts[0]))
+
+    def _uneven_moments(self, x: float) -> squared.Moments:
+        """Sum over rows of unequal weights, with their information at x."""
         noise = x + self.scale2 / self.known
         log_information = -float(self.counts @ np.log(noise))
         if len(self.known) <= GROUPS:
@@ -140,10 +149,9 @@ class RegressionOfCodes:
             )
         else:
             sums = squared.row_sums(self.eigen.basis, self.codes, self.information(x))
-        made = squared.moments_of_sums(
+        return squared.moments_of_sums(
             self.eigen.eigenvalues, sums, int(self.counts.sum()), log_information
         )
-        return made, 1.0
 
     def _sum(self, weight: float) -> squared.RowSums:
         """Sum over the rows of one weight."""
@@ -265,24 +273,23 @@ class PosteriorTable:
     """
 
     def __init__(
-        self, problem: Problem, *, step: float = STEP, origin: Sequence[float] = (0.0, 0.0)
+        self, problem: Problem, *, step: float = STEP, origin: tuple[float, float] = (0.0, 0.0)
     ) -> None:
         check_tabled('sampler="table"', problem)
-        self.problem, self.step, self.origin = problem, step, tuple(origin)
+        self.problem, self.step, self.origin = problem, step, origin
         self.rows = regressions_of(problem)
         log_prior = np.zeros(1) if problem.grid is None else np.asarray(problem.grid.log_prior)
-        lattices = [
-            self._lattice(rows, float(prior))
+        densities = [
+            self._density(rows, float(prior))
             for rows, prior in zip(self.rows, log_prior, strict=True)
         ]
+        lattices = self._lattices(densities, log_prior)
         top = max(each.log_mass for each in lattices)
         parts, self.log_evidence = [], np.full(len(lattices), -np.inf)
-        for theta, lattice in enumerate(lattices):
+        for theta, (lattice, density) in enumerate(zip(lattices, densities, strict=True)):
             if lattice.log_mass < top - DEPTH:
                 continue
-            logs, log_x, log_tau = self._covered(
-                self._density(self.rows[theta], float(log_prior[theta])), lattice
-            )
+            logs, log_x, log_tau = self._covered(density, lattice)
             self.log_evidence[theta] = np.logaddexp.reduce(logs)
             parts.append((logs, np.full(len(logs), theta), log_x, log_tau))
         logs, index, log_x, log_tau = (np.concatenate(part) for part in zip(*parts, strict=True))
@@ -329,15 +336,24 @@ class PosteriorTable:
 
         return log_density
 
-    def _lattice(self, rows: RegressionOfCodes, log_prior: float) -> _Lattice:
-        """Find mean, covariance and mass at one theta."""
-        approximate = self._density(rows, log_prior, even=not rows.even)
-        first = _moments_on(approximate, START[0], lambda _: START[1])
-        wide = np.diag([START[0][1] - START[0][0], START[1][1] - START[1][0]]) ** 2 / 4
-        found = _refined(approximate, _Lattice(first.mean, _root(first.covariance + wide), 0.0))
-        if rows.even:
-            return found
-        return _refined(self._density(rows, log_prior), found)
+    def _lattices(self, densities: list[Density], log_prior: np.ndarray) -> list[_Lattice]:
+        """Find mean, covariance and mass at each theta."""
+        if self.rows[0].even:
+            return [_refined(density, _first(density)) for density in densities]
+        # Each x costs a decomposition: begin with equal weights, and leave out values of theta
+        # that the exact density at one x says do not matter.
+        found = []
+        for rows, prior, density in zip(self.rows, log_prior, densities, strict=True):
+            approximate = self._density(rows, float(prior), even=True)
+            near = _refined(approximate, _first(approximate))
+            at_mean = density(*near.points(0.0, COARSE)).max()
+            volume = np.log(near.root[0, 0] * near.root[1, 1])
+            found.append(near._replace(log_mass=at_mean + volume))
+        top = max(each.log_mass for each in found)
+        return [
+            _refined(density, near) if near.log_mass > top - 2 * DEPTH else near
+            for density, near in zip(densities, found, strict=True)
+        ]
 
     def _covered(
         self, log_density: Density, lattice: _Lattice
@@ -357,9 +373,9 @@ class PosteriorTable:
                     break
                 columns.append((logs, np.full(len(logs), log_x), log_tau))
                 number += direction
-        logs, log_x, log_tau = (np.concatenate(part) for part in zip(*columns, strict=True))
+        logs, every_x, every_tau = (np.concatenate(part) for part in zip(*columns, strict=True))
         kept = logs > top - DEPTH
-        return logs[kept] + volume, log_x[kept], log_tau[kept]
+        return logs[kept] + volume, every_x[kept], every_tau[kept]
 
     # Draws ----------------------------------------------------------------------------------
 
@@ -470,21 +486,25 @@ class _Moments(NamedTuple):
     log_total: float
 
 
-def _moments_on(
-    log_density: Density, log_x: np.ndarray, log_tau_at: Callable[[int], np.ndarray]
-) -> _Moments:
-    """Mean and covariance of (log x, log tau) over points, and the log of their sum."""
-    taus = [log_tau_at(number) for number in range(len(log_x))]
-    logs = np.stack([log_density(x, tau) for x, tau in zip(log_x, taus, strict=True)])
+def _moments_on(log_density: Density, log_x: np.ndarray, log_tau: list[np.ndarray]) -> _Moments:
+    """Mean and covariance of (log x, log tau) over columns of points, and the log of their sum."""
+    logs = np.stack([log_density(x, tau) for x, tau in zip(log_x, log_tau, strict=True)])
     logs = np.where(np.isnan(logs), -np.inf, logs)
     top = logs.max()
     weights = np.exp(logs - top)
     total = weights.sum()
-    points = np.stack([np.broadcast_to(log_x[:, None], logs.shape), np.stack(taus)], axis=-1)
+    points = np.stack([np.broadcast_to(log_x[:, None], logs.shape), np.stack(log_tau)], axis=-1)
     mean = np.einsum("ij,ijd->d", weights, points) / total
     centred = points - mean
     covariance = np.einsum("ij,ijd,ije->de", weights, centred, centred) / total
     return _Moments(mean, covariance, float(top + np.log(total)))
+
+
+def _first(log_density: Density) -> _Lattice:
+    """Where the search begins: the moments over a wide lattice, and its steps."""
+    found = _moments_on(log_density, START[0], [START[1]] * len(START[0]))
+    wide = np.diag([START[0][1] - START[0][0], START[1][1] - START[1][0]]) ** 2 / 4
+    return _Lattice(found.mean, _root(found.covariance + wide), found.log_total)
 
 
 def _root(covariance: np.ndarray) -> np.ndarray:
@@ -494,9 +514,9 @@ def _root(covariance: np.ndarray) -> np.ndarray:
 def _refined(log_density: Density, lattice: _Lattice) -> _Lattice:
     """Lay the coarse lattice again and again, until it has the covariance of the posterior."""
     for _ in range(MOST_ROUNDS):
-        log_x = np.array([lattice.points(z, COARSE)[0] for z in COARSE])
+        columns = [lattice.points(float(z), COARSE) for z in COARSE]
         found = _moments_on(
-            log_density, log_x, lambda i, at=lattice: at.points(COARSE[i], COARSE)[1]
+            log_density, np.array([log_x for log_x, _ in columns]), [tau for _, tau in columns]
         )
         white = np.linalg.solve(lattice.root, found.covariance)
         white = np.linalg.solve(lattice.root, white.T)

@@ -9,6 +9,10 @@ Given the other rows' columns, sigma2 and tau, row i is Gaussian (its cavity) wi
 whatever t_i is. With m_i the mean of p(y_i | z_i) over the cavity, draws of everything but row i
 weighted by 1/m_i are draws of the posterior without y_i, and the mean of p(y | z_i) over cavities
 with these weights is its prediction. Means over cavities use quasi-random normal points.
+
+Under ``squared`` nothing is sampled. Given (theta, tau, sigma2) functions without a row's label are
+Gaussian in closed form, the posterior of (theta, tau, sigma2) is a table, and without the row's
+label each of its cells is weighted by 1/m_i, known too.
 """
 
 from __future__ import annotations
@@ -24,16 +28,23 @@ import scipy.special
 from jax.typing import ArrayLike
 
 from bmsvm._validation import check_count
-from bmsvm.models import likelihoods
+from bmsvm.inference.table import PosteriorTable
+from bmsvm.models import likelihoods, squared
 from bmsvm.models.couplings import class_vector, contrast, to_columns
 from bmsvm.models.hierarchy import latent
 from bmsvm.models.integrated import check_integrable
-from bmsvm.models.problem import Problem
+from bmsvm.models.problem import Problem, some_rows
 from bmsvm.models.quadrature import normal_points
 from bmsvm.models.theta import nearest_on_grid
 from bmsvm.models.whitening import matrix_function, shrinkage
 
-__all__ = ["LeaveOneOut", "cavity", "leave_one_out"]
+__all__ = ["LeaveOneOut", "cavity", "leave_one_out", "leave_one_out_of_table"]
+
+TABLE_STEP = 0.75
+"""Distance of points of the table, in standard deviations; see :mod:`bmsvm.inference.table`."""
+
+LEAST_MASS = 1e-4
+"""Probability of the cells that are left out of sums over the table."""
 
 
 class LeaveOneOut(NamedTuple):
@@ -128,7 +139,7 @@ def leave_one_out(
         then z_i given the functions is integrated out, and draws of these are weighted.
     problem
         The prepared data, with theta fixed or on a grid; coupling ``sum_to_zero``, likelihood
-        ``hinge`` or ``normalized``.
+        ``hinge``, ``normalized`` or ``squared``, which needs no draws.
     num_nodes
         Quasi-random points at which means over cavities are taken; a power of two.
     """
@@ -139,6 +150,8 @@ def leave_one_out(
             "leave-one-out needs a kernel with parameters that are fixed or on a grid; those of "
             "the problem are sampled off it"
         )
+    if problem.likelihood == "squared":
+        return leave_one_out_of_table(problem, num_nodes=num_nodes)[0]
     dtype = problem.factor.basis.dtype
     sites = ("scores",) if "scores" in draws else ("weights", "intercept")
     names = (*sites, "noise_variance", "precision")
@@ -154,3 +167,89 @@ def leave_one_out(
     probabilities = np.einsum("is,sic->ic", np.exp(log_weights), each)
     own = probabilities[np.arange(problem.n_rows), np.asarray(problem.labels)]
     return LeaveOneOut(np.log(own), probabilities, pareto_k)
+
+
+def leave_one_out_of_table(
+    problem: Problem, *, num_nodes: int = 128, max_rows: int | None = None
+) -> tuple[LeaveOneOut, Problem]:
+    """Predict each row without its label under ``squared``: exact, whatever was drawn.
+
+    Parameters
+    ----------
+    problem
+        The prepared data, with theta fixed or on a grid; coupling ``sum_to_zero``.
+    num_nodes
+        Quasi-random points at which class probabilities are averaged over the functions of a row; a
+        power of two.
+    max_rows
+        Largest number of rows to predict, evenly spaced. Default: all.
+
+    Returns
+    -------
+    tuple
+        The predictions, and the problem of the rows that were predicted.
+    """
+    check_count("num_nodes", num_nodes)
+    table = PosteriorTable(problem, step=TABLE_STEP)
+    n, c, k = problem.n_rows, problem.n_classes, problem.n_columns
+    chosen = np.arange(n)
+    if max_rows is not None and max_rows < n:
+        chosen = np.unique(np.linspace(0, n - 1, max_rows).astype(int))
+        problem = some_rows(problem, max_rows)
+    heaviest = np.argsort(table.cells.probabilities)[::-1]
+    covered = np.cumsum(table.cells.probabilities[heaviest])
+    cells = np.sort(heaviest[: int(np.searchsorted(covered, 1 - LEAST_MASS)) + 1])
+    means, variances, logs = _without_labels(table, cells, chosen)
+    log_weights = np.log(table.cells.probabilities[cells])[:, None] - logs
+    log_weights -= scipy.special.logsumexp(log_weights, axis=0)
+    nodes = normal_points(num_nodes, k, seed=0)
+    to_classes = contrast(c).T
+    probabilities = np.zeros((len(chosen), c))
+    for cell, mean, variance, weights in zip(
+        cells, means, variances, np.exp(log_weights), strict=True
+    ):
+        noise = table.cells.noise_variance[cell] + likelihoods.squared_scale(c) ** 2
+        slope = c / (c - 1) / noise
+        around = mean[:, None] + np.sqrt(variance)[:, None, None] * nodes
+        shares = scipy.special.softmax(slope * (around @ to_classes), axis=-1)
+        probabilities += weights[:, None] * shares.mean(axis=1)
+    own = probabilities[np.arange(len(chosen)), np.asarray(problem.labels)]
+    found = LeaveOneOut(np.log(own), probabilities, np.zeros(len(chosen)))
+    return found, problem
+
+
+def _without_labels(
+    table: PosteriorTable, cells: np.ndarray, chosen: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Functions at rows, each without its label, at each of m cells.
+
+    Means (m, n, k), variances (m, n), and the log of m_i, the evidence of the row's label, (m, n).
+    """
+    k = table.problem.n_columns
+    means = np.empty((len(cells), len(chosen), k))
+    variances, logs = (np.empty((len(cells), len(chosen))) for _ in range(2))
+    for places, rows, moments, group in table.by_moments(cells):
+        design, codes = rows.design(chosen), rows.codes[chosen]
+        if moments.rotation is not None:  # once for all cells
+            design, moments = design @ moments.rotation, moments._replace(rotation=None)
+        for at, place in enumerate(places):
+            cell = squared.Cell(*(part[at] for part in group))
+            x = table.cells.x[cells[place]]
+            information = rows.information(x)[chosen]
+            mean, variance = squared.without_own_label(
+                *squared.functions_at(design, moments, cell), codes, information
+            )
+            spread = 1 + information * variance  # of the code, over that of its noise
+            distance = np.sum((codes - mean) ** 2, axis=1)
+            means[place] = mean
+            # What a basis of low rank leaves is part of the functions, and of x.
+            variances[place] = variance + x - table.cells.noise_variance[cells[place]]
+            logs[place] = -0.5 * (
+                information * distance / spread + k * (np.log(spread) - _log(information))
+            )
+    return means, variances, logs
+
+
+def _log(information: np.ndarray) -> np.ndarray:
+    """Log of information; zero for rows without any, whose label has no evidence."""
+    return np.log(np.where(information > 0, information, 1.0))
