@@ -40,7 +40,7 @@ from bmsvm.models.whitening import matrix_function, shrinkage
 
 __all__ = ["LeaveOneOut", "cavity", "leave_one_out", "leave_one_out_of_table"]
 
-TABLE_STEP = 0.75
+TABLE_STEP = 1.0
 """Distance of points of the table, in standard deviations; see :mod:`bmsvm.inference.table`."""
 
 LEAST_MASS = 1e-4

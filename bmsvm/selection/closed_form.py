@@ -21,7 +21,7 @@ __all__ = ["ClosedFormEvidence", "lengthscale_grid"]
 VALUES = 25
 """Number of lengthscales of the default grid."""
 
-STEP = 0.75
+STEP = 1.0
 """Distance of points of the table, in standard deviations; see :mod:`bmsvm.inference.table`."""
 
 
