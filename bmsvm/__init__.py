@@ -3,9 +3,9 @@
 from bmsvm._predicting import Predictive
 from bmsvm._version import __version__
 from bmsvm.classifier import BMSVMClassifier
-from bmsvm.inference import HMC, BMSVMGibbs, CollapsedHMC, Gibbs, Paper, run_chains
+from bmsvm.inference import HMC, BMSVMGibbs, CollapsedHMC, Gibbs, Paper, Table, run_chains
 from bmsvm.kernels import Fourier, Nystrom
-from bmsvm.machines import AltMSVM, MSVMClassifier, OneVsRestSVC
+from bmsvm.machines import AltMSVM, LeastSquaresSVM, MSVMClassifier, OneVsRestSVC
 from bmsvm.models import PAPER, Hyperparameters, Problem, Sampled, prepare
 from bmsvm.persistence import load, save
 from bmsvm.posterior import Posterior
@@ -25,6 +25,7 @@ __all__ = [
     "Gibbs",
     "GridCV",
     "Hyperparameters",
+    "LeastSquaresSVM",
     "MSVMClassifier",
     "ModeCV",
     "Nystrom",
@@ -35,6 +36,7 @@ __all__ = [
     "PredictiveDistribution",
     "Problem",
     "Sampled",
+    "Table",
     "__version__",
     "from_batches",
     "load",

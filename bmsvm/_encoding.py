@@ -23,7 +23,7 @@ from numpyro.distributions import LogUniform, Uniform
 from bmsvm._predicting import Predictive
 from bmsvm.checkpoint import ModelFileError
 from bmsvm.convergence import Diagnosis
-from bmsvm.inference import HMC, BMSVMGibbs, BMSVMState, CollapsedHMC, Gibbs, Paper, Run
+from bmsvm.inference import HMC, BMSVMGibbs, BMSVMState, CollapsedHMC, Gibbs, Paper, Run, Table
 from bmsvm.inference.adaptation import Adaptation, Moments
 from bmsvm.inference.blocks.hamiltonian import Coordinates as HamiltonianCoordinates
 from bmsvm.inference.blocks.lengthscale import Memory as LengthscaleMemory
@@ -44,19 +44,21 @@ from bmsvm.predictive import PredictiveDistribution
 from bmsvm.rows import PiecewiseRows
 from bmsvm.scaling import Scaling
 from bmsvm.selection import (
+    ClosedFormEvidence,
     Evidence,
     EvidenceSelection,
     GridCV,
     GridSelection,
     ModeCV,
     ModeSelection,
+    Selection,
 )
 
 __all__ = ["NUMBERS", "STRUCTURES", "check_fields", "decode", "encode"]
 
 SETTINGS: tuple[type, ...] = (
-    *(CollapsedHMC, Evidence, Fourier, Gibbs, Grid, GridCV, HMC, ModeCV, Nystrom),
-    *(Paper, Predictive, Sampled),
+    *(ClosedFormEvidence, CollapsedHMC, Evidence, Fourier, Gibbs, Grid, GridCV, HMC, ModeCV),
+    *(Nystrom, Paper, Predictive, Sampled, Table),
     *(functions.Gaussian, functions.Linear, functions.Matern32, functions.Matern52),
     *(functions.Polynomial, functions.Precomputed),
 )
@@ -65,7 +67,7 @@ among them: these are code."""
 
 RESULTS: tuple[type, ...] = (
     *(BMSVMGibbs, Calibration, Diagnosis, EvidenceSelection, GridSelection, ModeSelection),
-    *(LeastSquares, Posterior, PredictiveDistribution, Run, Scaling, Tuning),
+    *(LeastSquares, Posterior, PredictiveDistribution, Run, Scaling, Selection, Tuning),
     # the data and the model
     *(BasisMap, Factor, Hyperparameters, LogUniform, Problem, Uniform),
     *(theta.Design, theta.KernelFamily, theta.KernelGrid, theta.KernelOfLengthscale),

@@ -28,7 +28,7 @@ from bmsvm.convergence import (
 )
 from bmsvm.inference.gibbs import BMSVMGibbs
 from bmsvm.inference.run import Run, run_chains
-from bmsvm.inference.samplers import CollapsedHMC, Paper, Sampler, as_sampler
+from bmsvm.inference.samplers import CollapsedHMC, Paper, Sampler, Table, as_sampler
 from bmsvm.kernels.functions import Kernel, KernelFn, Parametric, Stationary, as_kernel
 from bmsvm.kernels.low_rank import Approximation, Fourier, Nystrom
 from bmsvm.models.couplings import COUPLINGS
@@ -43,8 +43,16 @@ from bmsvm.posterior import Posterior
 from bmsvm.predictive import PredictiveDistribution
 from bmsvm.rows import in_pieces
 from bmsvm.scaling import Standardize, as_standardize
-from bmsvm.selection import Evidence, Method, ModeCV, Selection, as_method
+from bmsvm.selection import (
+    ClosedFormEvidence,
+    Evidence,
+    Method,
+    ModeCV,
+    Selection,
+    as_method,
+)
 from bmsvm.selection.base import representative_rows
+from bmsvm.selection.closed_form import lengthscale_grid
 
 __all__ = ["BMSVMClassifier"]
 
@@ -79,8 +87,9 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
     Parameters
     ----------
     likelihood
-        ``"normalized"`` (21), ``"hinge"`` (11) or ``"probit"``. The hinge is not a distribution of
-        the labels, and says too little with many classes.
+        ``"normalized"`` (21), ``"hinge"`` (11), ``"probit"``, or ``"squared"``, the least-squares
+        SVM, whose posterior needs no chain. The hinge is not a distribution of the labels, and says
+        too little with many classes.
     coupling
         ``"sum_to_zero"``, or ``"independent"`` as printed in the paper.
     kernel
@@ -92,7 +101,9 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
         feature, a way to choose it from the data first (``"mode-cv"`` or :class:`bmsvm.ModeCV`,
         which chooses tau too; ``"evidence"`` or :class:`bmsvm.Evidence`; ``"cv"`` or
         :class:`bmsvm.GridCV`), or ``"sample"`` or :class:`bmsvm.Sampled`, with everything else.
-        ``"auto"``: ``"mode-cv"`` for the default model and hyperparameters, else ``"evidence"``.
+        ``"auto"``: ``"mode-cv"`` for the default model and hyperparameters; under ``"squared"``
+        sampled on a grid around the median distance of rows, or with a Gram matrix of low rank
+        :class:`bmsvm.selection.ClosedFormEvidence`; else ``"evidence"``.
     hyperparameters
         Constants of the other priors. None: ``Hyperparameters()``; :data:`bmsvm.PAPER` are the
         paper's. With ``"mode-cv"`` and an exact Gram matrix the prior of tau is a narrow one around
@@ -102,9 +113,9 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
         (``"fourier"``), Gram matrices of low rank, in time and memory linear in the rows.
         ``"auto"``: Nystrom beyond 2000 rows, if the model allows it, and exact otherwise.
     sampler
-        ``"auto"``, ``"hmc"``, ``"gibbs"``, ``"paper"``, ``"collapsed"``, or an object such as
-        :class:`bmsvm.HMC`. ``"auto"``: ``"collapsed"`` with a Gram matrix of low rank, else
-        ``"hmc"``.
+        ``"auto"``, ``"hmc"``, ``"gibbs"``, ``"paper"``, ``"collapsed"``, ``"table"``, or an object
+        such as :class:`bmsvm.HMC`. ``"auto"``: ``"table"`` under ``"squared"``; ``"collapsed"``
+        with a Gram matrix of low rank; else ``"hmc"``.
     num_chains, num_warmup, num_samples
         Number of chains, sweeps in which the sampler tunes itself, and draws of each chain.
         ``num_warmup=None`` is 300, or 150 if ``"mode-cv"`` has chosen tau.
@@ -354,8 +365,19 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
             return self.lengthscale
         if not isinstance(as_kernel(self.kernel), Stationary):
             return None
+        if self._is_closed_form():
+            return Sampled()
         plain = (self.likelihood, self.coupling) == ("normalized", "sum_to_zero")
         return ModeCV() if plain and self.hyperparameters is None else Evidence()
+
+    def _is_closed_form(self) -> bool:
+        """Whether the posterior given theta, tau and sigma2 is known."""
+        return (self.likelihood, self.coupling) == ("squared", "sum_to_zero")
+
+    def _samples_by_default(self) -> bool:
+        """Whether theta is sampled because nothing else was said."""
+        auto = isinstance(self.lengthscale, str) and self.lengthscale == "auto"
+        return auto and self._is_closed_form() and isinstance(as_kernel(self.kernel), Stationary)
 
     def _low_rank(self, n_rows: int) -> Approximation | None:
         """Return how the Gram matrix of so many rows is approximated; None if it is exact."""
@@ -366,8 +388,10 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
                 return None
             largest = max(Nystrom.max_rank, min(LARGEST_RANK, BASIS_SIZE // n_rows))
             how = Fourier() if how == "fourier" else Nystrom(max_rank=largest)
-        sampler = as_sampler(self.sampler, low_rank=True, likelihood=self.likelihood)
-        light = how.dtype is None and isinstance(sampler, CollapsedHMC)  # type: ignore[attr-defined]
+        sampler = as_sampler(
+            self.sampler, low_rank=True, likelihood=self.likelihood, coupling=self.coupling
+        )
+        light = how.dtype is None and isinstance(sampler, CollapsedHMC | Table)  # type: ignore[attr-defined]
         return replace(how, dtype="float32") if light else how  # type: ignore[call-arg]
 
     def _suits_low_rank(self, n_rows: int) -> bool:
@@ -375,6 +399,7 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
         lengthscale = self._lengthscale()
         sampled = isinstance(lengthscale, Sampled) and lengthscale.given_grid is None
         sampled = sampled or (isinstance(lengthscale, str) and lengthscale == "sample")
+        sampled = sampled and not self._samples_by_default()
         kernel = as_kernel(self.kernel)
         return (
             n_rows > EXACT_ROWS
@@ -393,6 +418,8 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
     ) -> Selection | None:
         """Choose the lengthscale from the data, if it is to be chosen."""
         method = as_method(self._lengthscale())
+        if low_rank is not None and self._samples_by_default():
+            method = ClosedFormEvidence()
         if method is None:
             return None
         if low_rank is not None:  # all rows would be too many
@@ -419,6 +446,9 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
     ) -> Problem:
         """Factor the Gram matrix at the lengthscale that was given or chosen."""
         found = self.selection_
+        lengthscale = self._lengthscale() if found is None else found.lengthscale
+        if found is None and self._samples_by_default():
+            lengthscale = Sampled(prior="log-uniform", grid=lengthscale_grid(rows))
         hyperparameters = self._hyperparameters()
         if found is not None and low_rank is None:  # the sampler of low rank needs tau free
             hyperparameters = found.hyperparameters
@@ -426,7 +456,7 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
             rows,
             labels,
             kernel=self.kernel,
-            lengthscale=self._lengthscale() if found is None else found.lengthscale,
+            lengthscale=lengthscale,
             coupling=self.coupling,
             likelihood=self.likelihood,
             hyperparameters=hyperparameters,

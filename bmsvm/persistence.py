@@ -28,7 +28,7 @@ from bmsvm.classifier import BMSVMClassifier
 from bmsvm.convergence import Diagnosis
 from bmsvm.inference import Run
 from bmsvm.kernels import Kernel
-from bmsvm.machines import AltMSVM, MSVMClassifier, OneVsRestSVC, Tuning
+from bmsvm.machines import AltMSVM, LeastSquaresSVM, MSVMClassifier, OneVsRestSVC, Tuning
 from bmsvm.posterior import Posterior
 from bmsvm.predictive import PredictiveDistribution
 from bmsvm.scaling import Scaling
@@ -71,6 +71,7 @@ ESTIMATORS: dict[type, dict[str, Any]] = {
     },
     MSVMClassifier: MACHINE,
     AltMSVM: MACHINE,
+    LeastSquaresSVM: MACHINE,
     OneVsRestSVC: MACHINE,
 }
 """Estimators, and the names and types of the attributes that ``fit`` sets."""
@@ -112,8 +113,9 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
     ----------
     model
         A fitted :class:`bmsvm.BMSVMClassifier`, :class:`bmsvm.MSVMClassifier`,
-        :class:`bmsvm.AltMSVM` or :class:`bmsvm.OneVsRestSVC`. Its kernel and its sampler must be
-        those of bmsvm: a callable is code, which a model file does not hold.
+        :class:`bmsvm.AltMSVM`, :class:`bmsvm.LeastSquaresSVM` or :class:`bmsvm.OneVsRestSVC`. Its
+        kernel and its sampler must be those of bmsvm: a callable is code, which a model file does
+        not hold.
     path
         Where to write, such as ``"model.bmsvm"``.
 

@@ -35,6 +35,10 @@ from bmsvm.prediction.leave_one_out import (
     held_out_draws,
     leave_one_out,
 )
+from bmsvm.prediction.leave_one_out_of_table import (
+    held_out_draws_of_table,
+    leave_one_out_of_table,
+)
 from bmsvm.prediction.stages import family_stages, stages_of
 from bmsvm.rows import PiecewiseRows
 
@@ -259,7 +263,8 @@ class Posterior:
     def log_likelihood(self, functions: np.ndarray) -> np.ndarray:
         """``log E p(y_i | z_i)``, ``z_i ~ N(f_i, sigma2)``, of each draw and training row: (s, n).
 
-        Under ``hinge`` p(y | z) is the pseudo-likelihood (11). Under ``probit`` none of the points
+        Under ``hinge`` p(y | z) is the pseudo-likelihood (11), and under ``squared`` that of the
+        least-squares SVM, integrated in closed form. Under ``probit`` none of the points
         at which the noise is integrated may have the label; then half a point has it.
 
         Parameters
@@ -281,6 +286,7 @@ class Posterior:
         return log_mean_likelihoods(
             functions,
             noise,
+            self.flat("noise_variance"),
             np.asarray(problem.labels)[:n],
             None if weights is None else np.asarray(weights)[:n],
             likelihood=problem.likelihood,
@@ -289,7 +295,8 @@ class Posterior:
     def leave_one_out(self, *, max_draws: int | None = None, num_nodes: int = 128) -> LeaveOneOut:
         """Predict each training row as if its label had not been seen, by importance sampling.
 
-        Of more than 2000 rows so many, evenly spaced, if the scores were integrated out.
+        Under ``squared`` from the table of the posterior, exactly, and not from draws. Of more than
+        2000 rows so many, evenly spaced, if the scores were integrated out.
 
         Parameters
         ----------
@@ -298,6 +305,8 @@ class Posterior:
         num_nodes
             Quasi-random points at which scores are integrated; a power of two.
         """
+        if self.problem.likelihood == "squared":
+            return leave_one_out_of_table(self.problem, self._chosen_rows(), num_nodes=num_nodes)
         draws, problem = self._for_leave_one_out(max_draws)
         with jax.enable_x64(True):
             return leave_one_out(draws, problem, num_nodes=num_nodes)
@@ -307,10 +316,20 @@ class Posterior:
 
         At most 200 draws; of more than 2000 rows so many if the scores were integrated out.
         """
+        chosen = self._chosen_rows()
+        if self.problem.likelihood == "squared":
+            found = held_out_draws_of_table(
+                self.problem, chosen, seed=self.seed, num_draws=LOO_DRAWS
+            )
+            return found, chosen
         draws, problem = self._for_leave_one_out(LOO_DRAWS)
         with jax.enable_x64(True):
-            found = held_out_draws(draws, problem, seed=self.seed)
-        return found, spaced_rows(self.problem.n_rows, problem.n_rows)
+            return held_out_draws(draws, problem, seed=self.seed), chosen
+
+    def _chosen_rows(self) -> np.ndarray:
+        """Return the indices of the rows that leave-one-out predicts."""
+        n = self.problem.n_rows
+        return spaced_rows(n, n if "scores" in self.samples else LOO_ROWS)
 
     def _for_leave_one_out(self, max_draws: int | None) -> tuple[dict[str, np.ndarray], Problem]:
         """Draws, flat and evenly spaced, and the rows that are predicted."""

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from bmsvm import AltMSVM, MSVMClassifier, OneVsRestSVC, kernels
+from bmsvm import AltMSVM, LeastSquaresSVM, MSVMClassifier, OneVsRestSVC, kernels
 from bmsvm.machines import MachineProblem, lee, weston_watkins
 
-MACHINES = (MSVMClassifier, AltMSVM, OneVsRestSVC)
+MACHINES = (MSVMClassifier, AltMSVM, LeastSquaresSVM, OneVsRestSVC)
 LOSSES = (lee, weston_watkins)
 
 

@@ -16,7 +16,7 @@ from fuzz_cases import (
 from fuzz_data import DATA, LABELS, NEW, ROWS, N, P, anything
 from hypothesis import given
 
-from bmsvm import AltMSVM, MSVMClassifier, OneVsRestSVC
+from bmsvm import AltMSVM, LeastSquaresSVM, MSVMClassifier, OneVsRestSVC
 
 SHARE = 0.15
 
@@ -30,7 +30,7 @@ def _quiet():
 @fuzz(SHARE)
 @given(
     case=cases(DATA),
-    machine=st.sampled_from([MSVMClassifier, AltMSVM, OneVsRestSVC]),
+    machine=st.sampled_from([MSVMClassifier, AltMSVM, LeastSquaresSVM, OneVsRestSVC]),
     gamma=st.one_of(st.just(0.1), st.just(0.1), EXTREMES, anything),
     lengthscale=st.one_of(st.just(1.0), st.just(1.0), EXTREMES, anything),
 )
@@ -58,7 +58,7 @@ def test_rows_that_overflow_are_refused():
         model.predict(far)
 
 
-@pytest.mark.parametrize("machine", [MSVMClassifier, AltMSVM, OneVsRestSVC])
+@pytest.mark.parametrize("machine", [MSVMClassifier, AltMSVM, LeastSquaresSVM, OneVsRestSVC])
 def test_weights_beyond_the_solvers_are_refused(machine):
     """Rows alike to the kernel, and such weights: LIBSVM would step towards them for ever."""
     with pytest.raises(ValueError, match=r"^sample_weight .*1e\+12"):

@@ -14,7 +14,7 @@ from sklearn.svm import SVC
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from small_machines import MACHINES, some_data
 
-from bmsvm import AltMSVM, MSVMClassifier, OneVsRestSVC, kernels
+from bmsvm import AltMSVM, LeastSquaresSVM, MSVMClassifier, OneVsRestSVC, kernels
 from bmsvm.machines import one_vs_rest
 
 WORDS = np.array(["blue", "green", "red"])
@@ -115,7 +115,7 @@ AS_SVC = {
 
 
 @parametrize_with_checks(
-    [MSVMClassifier(), AltMSVM(), OneVsRestSVC()],
+    [MSVMClassifier(), AltMSVM(), LeastSquaresSVM(), OneVsRestSVC()],
     expected_failed_checks=lambda model: AS_SVC if isinstance(model, OneVsRestSVC) else {},
 )
 def test_scikit_learn_finds_nothing_to_complain_about(estimator, check):

@@ -2,7 +2,7 @@
 
 from bmsvm.inference.gibbs import MACHINE_SITES, BMSVMGibbs, BMSVMState
 from bmsvm.inference.run import Run, run_chains
-from bmsvm.inference.samplers import HMC, Blocks, CollapsedHMC, Gibbs, Paper, Sampler
+from bmsvm.inference.samplers import HMC, Blocks, CollapsedHMC, Gibbs, Paper, Sampler, Table
 
 __all__ = [
     "HMC",
@@ -15,5 +15,6 @@ __all__ = [
     "Paper",
     "Run",
     "Sampler",
+    "Table",
     "run_chains",
 ]

@@ -21,7 +21,7 @@ from numpyro.util import is_prng_key
 from bmsvm._validation import check_rows_and_labels
 from bmsvm.inference.adaptation import Phase
 from bmsvm.inference.algorithm import Algorithm
-from bmsvm.inference.samplers import CollapsedHMC, Paper, Sampler, as_sampler
+from bmsvm.inference.samplers import HMC, CollapsedHMC, Paper, Sampler, Table, as_sampler
 from bmsvm.kernels.functions import Kernel, KernelFn, Parametric
 from bmsvm.kernels.low_rank import Approximation
 from bmsvm.models.hyperparameters import DEFAULT, PAPER, Hyperparameters
@@ -91,8 +91,8 @@ class BMSVMGibbs(MCMCKernel):
     kernel, lengthscale, coupling, likelihood, hyperparameters, approximation
         The model; see :func:`bmsvm.prepare`. They are not used for data that are prepared already.
     sampler
-        ``"auto"``, ``"hmc"``, ``"gibbs"``, ``"paper"``, ``"collapsed"``, or an object of
-        :mod:`bmsvm.inference.samplers`.
+        ``"auto"``, ``"hmc"``, ``"gibbs"``, ``"paper"``, ``"collapsed"``, ``"table"``, or an object
+        of :mod:`bmsvm.inference.samplers`.
     given
         For use inside ``numpyro.infer.Gibbs``: ``given(problem, sites) -> problem`` says how the
         other sites of a larger model enter this one, for example through its hyperparameters. The
@@ -225,13 +225,20 @@ class BMSVMGibbs(MCMCKernel):
             )
 
     def algorithm(self, problem: Problem) -> Algorithm:
-        """Return the algorithm that samples a problem."""
-        return self.sampler_of(problem).algorithm(problem)
+        """Return the Markov chain that samples a problem; HMC where ``"auto"`` is the table."""
+        sampler = self.sampler_of(problem)
+        by_default = isinstance(sampler, Table) and self.sampler == "auto"
+        return (HMC() if by_default else sampler).algorithm(problem)
 
     def sampler_of(self, problem: Problem) -> Sampler:
         """Return the sampler object for a problem, ``"auto"`` resolved."""
-        low_rank = problem.basis_map is not None
-        return as_sampler(self.sampler, low_rank=low_rank, likelihood=problem.likelihood)
+        return as_sampler(
+            self.sampler,
+            low_rank=problem.basis_map is not None,
+            likelihood=problem.likelihood,
+            coupling=problem.coupling,
+            off_grid=problem.family is not None,
+        )
 
     def _problem(self, args: tuple, kwargs: Mapping[str, Any] | None) -> Problem:
         """Return the problem of the model's arguments, given the other sites of a larger model."""

@@ -36,7 +36,7 @@ from bmsvm.inference.reference import (
 )
 from bmsvm.inference.sharding import beside, row_parts, some_rows_here
 from bmsvm.models.integrated import (
-    check_integrable,
+    check_nodes,
     fisher_information,
     functions_of,
     log_marginal_likelihood,
@@ -252,7 +252,7 @@ def laplace_setup(problem: Problem, *, num_nodes: int | None = None) -> Setup:
         Points at which the noise is integrated: even, at least twice the columns. Default: 16, or
         as many as are needed.
     """
-    check_integrable('sampler="collapsed"', problem.coupling, problem.likelihood)
+    check_nodes('sampler="collapsed"', problem.coupling, problem.likelihood)
     if problem.family is not None:
         raise ValueError(
             'sampler="collapsed" needs kernel parameters that are fixed, or a lengthscale on a grid'

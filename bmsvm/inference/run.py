@@ -11,7 +11,7 @@ import contextlib
 import os
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -33,11 +33,18 @@ from bmsvm.inference.chunks import (
     with_shared,
 )
 from bmsvm.inference.gibbs import BMSVMGibbs, BMSVMState
-from bmsvm.inference.samplers import Sampler
+from bmsvm.inference.samplers import Sampler, Table
 from bmsvm.inference.sharding import place_chains, place_problem, to_host
+from bmsvm.inference.table import check_tabled
+from bmsvm.inference.tabled import table_advancing, table_state
 from bmsvm.models.problem import Problem
 
 __all__ = ["Run", "run_chains"]
+
+Advance = Callable[
+    [BMSVMState, int, int, tuple[str, ...]], tuple[BMSVMState, dict[str, jax.Array | np.ndarray]]
+]
+"""``(state, count, thinning, collect) -> (state, draws of shape (count, chain, ...))``."""
 
 
 @dataclass(frozen=True)
@@ -168,7 +175,7 @@ def run_chains(
     X, y
         Rows (n, p) and labels (n,); or a prepared problem.
     num_warmup
-        Sweeps in which the sampler tunes itself, which are dropped.
+        Sweeps in which the sampler tunes itself, which are dropped. ``sampler="table"`` needs none.
     num_samples
         Draws of each chain.
     num_chains
@@ -198,17 +205,24 @@ def run_chains(
     problem = kernel.prepare(X) if y is None else kernel.prepare(X, y)
     thinning = kernel.sampler_of(problem).thinning if thinning is None else thinning
     check_sweeps("thinning", thinning)
+    tabled = isinstance(kernel.sampler_of(problem), Table)
+    if tabled:
+        _check_table(problem, init_params, mesh)
+        num_warmup = 0
     if mesh is not None:
         problem = place_problem(problem, mesh)
     began = time.perf_counter()
-    state = start_chains(
-        kernel,
-        rng_key,
-        problem,
-        num_chains=num_chains,
-        num_warmup=num_warmup,
-        init_params=init_params,
-    )
+    if tabled:
+        state = table_state(rng_key, problem, num_chains)
+    else:
+        state = start_chains(
+            kernel,
+            rng_key,
+            problem,
+            num_chains=num_chains,
+            num_warmup=num_warmup,
+            init_params=init_params,
+        )
     chosen = _checked_sites(collect, tuple(sites_of(state)))
     kept, earlier = None, 0.0
     with contextlib.ExitStack() as stack:
@@ -235,6 +249,29 @@ def run_chains(
     if interrupted:
         _warn_of_interruption(run.num_samples, num_samples)
     return run
+
+
+def _check_table(problem: Problem, init_params: Any, mesh: Mesh | None) -> None:
+    """Raise ``ValueError`` for what makes no sense with independent draws."""
+    check_tabled('sampler="table"', problem)
+    for name, value in (("init_params", init_params), ("mesh", mesh)):
+        if value is not None:
+            raise ValueError(
+                f'{name} must be None with sampler="table", whose draws are independent and made '
+                f"on the host; got {value!r}"
+            )
+
+
+def _advancing(kernel: BMSVMGibbs, state: BMSVMState) -> Advance:
+    """Return the function that makes a chunk of draws of a kernel."""
+    if isinstance(kernel.sampler_of(state.problem), Table):
+        return table_advancing(state)
+    algorithm = kernel.algorithm(state.problem)
+
+    def advance(state, count, thinning, collect):
+        return advance_chains(state, algorithm, count, thinning, collect)
+
+    return advance
 
 
 def _checked_sites(collect: Sequence[str] | None, known: tuple[str, ...]) -> tuple[str, ...]:
@@ -264,13 +301,18 @@ def _store_of(
         "collect": list(collect),
         "coupling": problem.coupling,
         "likelihood": problem.likelihood,
-        "algorithm": kernel.algorithm(problem).name,
+        "algorithm": _algorithm_name(kernel, problem),
         "sampler": _options(kernel.sampler_of(problem)),
         "every": None if problem.family is None else int(problem.family.every),
         "data": digest_of_arrays((problem, start.setup)),
         "start": digest_of_arrays(moving_part(start)),
     }
     return Checkpoint(path, fingerprint, collect)
+
+
+def _algorithm_name(kernel: BMSVMGibbs, problem: Problem) -> str:
+    tabled = isinstance(kernel.sampler_of(problem), Table)
+    return "table" if tabled else kernel.algorithm(problem).name
 
 
 def _options(sampler: Sampler) -> dict[str, Any]:
@@ -322,15 +364,17 @@ def _draw(
     finished = 0
     if store is not None:
         finished = store.progress.draws if keep else store.progress.warmup
-    algorithm = kernel.algorithm(state.problem)
+    if finished >= total:
+        return state, pieces, False
     if mesh is not None:
         state = _place(state, mesh)
     try:
+        advance = _advancing(kernel, state)
         name = "sample" if keep else "warm-up"
         with progress(total, name, initial=finished, unit="draw" if keep else "sweep") as bar:
             while finished < total:
                 count = min(CHUNK, total - finished)
-                ahead, drawn = advance_chains(state, algorithm, count, thinning, collect)
+                ahead, drawn = advance(state, count, thinning, collect)
                 if mesh is not None:  # the compiler may have placed something elsewhere
                     ahead = _place(ahead, mesh)
                 piece = {

@@ -8,6 +8,8 @@
                           B, then tau.
 ``CollapsedHMC()``        Momentum for weights, intercept, sigma2 and tau, scores integrated out:
                           for many rows and a basis of low rank.
+``Table()``               Independent draws from a table of theta, tau and sigma2, under the squared
+                          likelihood: its default.
 ``Blocks((...))``         Any blocks of :mod:`bmsvm.inference.blocks`, in order.
 ========================  ===================================================================
 """
@@ -37,7 +39,7 @@ from bmsvm.inference.collapsed import collapsed_hmc
 from bmsvm.inference.sweep import block_sweep
 from bmsvm.models.problem import Problem
 
-__all__ = ["HMC", "Blocks", "CollapsedHMC", "Gibbs", "Paper", "Sampler", "as_sampler"]
+__all__ = ["HMC", "Blocks", "CollapsedHMC", "Gibbs", "Paper", "Sampler", "Table", "as_sampler"]
 
 
 @dataclass(frozen=True)
@@ -104,7 +106,7 @@ class HMC(Sampler):
         """Return the blocks of one sweep at a fixed theta."""
         if likelihood == "probit":
             return _probit_blocks()
-        if likelihood == "hinge":
+        if likelihood in ("hinge", "squared"):
             return (hamiltonian(),)
         return hamiltonian(target_accept_prob=0.9), scale()
 
@@ -117,7 +119,7 @@ class Gibbs(Sampler):
         """Return the blocks of one sweep at a fixed theta."""
         if likelihood == "probit":
             return _probit_blocks()
-        scores = exact_scores() if likelihood == "hinge" else metropolis_scores()
+        scores = exact_scores() if likelihood in ("hinge", "squared") else metropolis_scores()
         return scores, collapsed_parameters()
 
 
@@ -178,6 +180,23 @@ class CollapsedHMC(Sampler):
 
 
 @dataclass(frozen=True)
+class Table(Sampler):
+    """Independent draws from the posterior as a table, :mod:`bmsvm.inference.table`.
+
+    For ``sum_to_zero`` with ``squared``, and theta fixed or on a grid. It is no Markov chain, needs
+    no warm-up and compiles nothing: :func:`bmsvm.run_chains` and the classifier run it, and
+    ``numpyro.infer.MCMC`` does not.
+    """
+
+    def algorithm(self, problem: Problem) -> Algorithm:
+        """Raise ``ValueError``: there is no chain to run."""
+        raise ValueError(
+            'sampler="table" is no Markov chain: use bmsvm.run_chains or BMSVMClassifier, or pass '
+            "sampler=HMC()"
+        )
+
+
+@dataclass(frozen=True)
 class Blocks(Sampler):
     """A sweep of given blocks.
 
@@ -206,19 +225,30 @@ NAMED: dict[str, type[Sampler]] = {
     "gibbs": Gibbs,
     "paper": Paper,
     "collapsed": CollapsedHMC,
+    "table": Table,
 }
 
 
-def as_sampler(sampler: Any, *, low_rank: bool = False, likelihood: str = "normalized") -> Sampler:
+def as_sampler(
+    sampler: Any,
+    *,
+    low_rank: bool = False,
+    likelihood: str = "normalized",
+    coupling: str = "sum_to_zero",
+    off_grid: bool = False,
+) -> Sampler:
     """Return the sampler that a name or an object stands for.
 
-    ``"auto"`` is :class:`CollapsedHMC` for a basis of low rank and a likelihood with a slope, and
+    ``"auto"`` is :class:`Table` for the squared likelihood, if the model allows it;
+    :class:`CollapsedHMC` for a basis of low rank under ``hinge`` or ``normalized``; and
     :class:`HMC` otherwise.
     """
     if isinstance(sampler, Sampler):
         return sampler
     if isinstance(sampler, str) and sampler == "auto":
-        return CollapsedHMC() if low_rank and likelihood != "probit" else HMC()
+        if likelihood == "squared" and coupling == "sum_to_zero" and not off_grid:
+            return Table()
+        return CollapsedHMC() if low_rank and likelihood in ("hinge", "normalized") else HMC()
     if not isinstance(sampler, str) or sampler not in NAMED:
         raise ValueError(
             f"sampler must be one of 'auto', {', '.join(map(repr, NAMED))}, or a sampler such as "

@@ -160,8 +160,10 @@ def _moved(array: jax.Array, sharding: NamedSharding) -> jax.Array:
     return jax.jit(lambda same: same, out_shardings=sharding)(array)
 
 
-def to_host(array: jax.Array) -> np.ndarray:
+def to_host(array: jax.Array | np.ndarray) -> np.ndarray:
     """Return an array as NumPy's, gathered where other processes hold parts of it."""
+    if isinstance(array, np.ndarray):
+        return array
     if array.is_fully_addressable or array.is_fully_replicated:
         return np.asarray(array)
     from jax.experimental.multihost_utils import process_allgather

@@ -1,6 +1,7 @@
-"""Support vector machines: the MSVM, the AltMSVM and one-versus-rest."""
+"""Support vector machines: the MSVM, the AltMSVM, least squares and one-versus-rest."""
 
 from bmsvm.machines.dual import MachineProblem
+from bmsvm.machines.least_squares import LeastSquaresSVM
 from bmsvm.machines.losses import Loss, lee, weston_watkins
 from bmsvm.machines.msvm import AltMSVM, MSVMClassifier
 from bmsvm.machines.one_vs_rest import OneVsRestSVC
@@ -10,6 +11,7 @@ from bmsvm.machines.tuning import Grid, Tuning, held_out_scores
 __all__ = [
     "AltMSVM",
     "Grid",
+    "LeastSquaresSVM",
     "Loss",
     "MSVMClassifier",
     "MachineProblem",

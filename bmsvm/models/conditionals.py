@@ -18,16 +18,20 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import numpyro.distributions as dist
 
 from bmsvm.models.couplings import class_vector
 from bmsvm.models.hierarchy import Position, latent, precision_prior
+from bmsvm.models.likelihoods import squared_scale
 from bmsvm.models.problem import Problem
+from bmsvm.models.squared import code_columns, scores_given_functions
 from bmsvm.models.whitening import shrinkage
 
 __all__ = [
     "Projection",
     "class_functions",
+    "columns_squared",
     "draw_noise_intercept_weights",
     "intercept_collapsed",
     "log_density_columns",
@@ -343,3 +347,17 @@ def class_functions(position: Position, problem: Problem) -> jax.Array:
     if problem.coupling == "independent":
         return functions
     return class_vector(functions, problem.coupling)
+
+
+def columns_squared(position: Position, problem: Problem) -> dist.Distribution:
+    """``T | b, B, sigma2, y`` under ``squared`` and ``sum_to_zero``, shape (n, k)."""
+    functions = latent(position.intercept, position.weights, problem)
+    codes = jnp.asarray(code_columns(np.arange(problem.n_classes), problem.n_classes))
+    weights = jnp.ones(problem.n_rows) if problem.row_weights is None else problem.row_weights
+    mean, variance = scores_given_functions(
+        functions,
+        codes.astype(functions.dtype)[problem.labels],
+        position.noise_variance,
+        weights / squared_scale(problem.n_classes) ** 2,
+    )
+    return dist.Normal(mean, jnp.sqrt(variance)[:, None])

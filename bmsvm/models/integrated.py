@@ -34,6 +34,7 @@ from bmsvm.models.problem import Problem
 
 __all__ = [
     "check_integrable",
+    "check_nodes",
     "draw_columns",
     "fisher_information",
     "functions_of",
@@ -62,8 +63,18 @@ def check_integrable(what: str, coupling: str, likelihood: str) -> None:
         )
     if likelihood == "probit":
         raise ValueError(
-            f'{what} needs likelihood="hinge" or "normalized", which are positive; '
+            f'{what} needs likelihood="hinge", "normalized" or "squared", which are positive; '
             f"got {likelihood!r}"
+        )
+
+
+def check_nodes(what: str, coupling: str, likelihood: str) -> None:
+    """Raise ``ValueError`` if a model cannot be integrated over points of the noise here."""
+    check_integrable(what, coupling, likelihood)
+    if likelihood not in _AT_NODES:
+        raise ValueError(
+            f'{what} needs likelihood="hinge" or "normalized"; got {likelihood!r}, whose scores '
+            "are integrated out in closed form: pass sampler=Table()"
         )
 
 

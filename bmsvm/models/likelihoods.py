@@ -19,17 +19,29 @@ import numpy as np
 
 __all__ = [
     "LIKELIHOODS",
+    "class_codes",
     "class_probabilities",
     "exclusion_probabilities",
     "hinge",
+    "log_likelihood_given_functions",
     "log_mean_likelihood",
     "margin_offset",
     "normalized",
     "probabilities_by_class",
+    "probabilities_given_functions",
     "probit",
     "rectify",
+    "squared",
+    "squared_scale",
     "weigh",
 ]
+
+
+CODE_SPREAD = 0.5
+"""Standard deviation s of scores around their code under ``squared``, in margin offsets d.
+
+Half the margin offset is small beside the distance between two codes. How closely functions
+follow the codes is then for sigma2 to say, which has a prior and is estimated."""
 
 
 def margin_offset(n_classes: int) -> float:
@@ -101,6 +113,27 @@ def probit(scores: jax.Array, labels: jax.Array, smoothing: jax.Array | None = N
     return jnp.where(jnp.sum(jnp.where(own, scores.T, 0.0), axis=0) >= rivals, 0.0, -jnp.inf)
 
 
+def class_codes(n_classes: int) -> np.ndarray:
+    """Codes of the classes, shape (c, c): row y is 1 at y and -d elsewhere, and sums to zero."""
+    return (n_classes * np.eye(n_classes) - 1) / (n_classes - 1)
+
+
+def squared_scale(n_classes: int) -> float:
+    """Return s, the standard deviation of scores around a code: :data:`CODE_SPREAD` times d."""
+    return CODE_SPREAD * margin_offset(n_classes)
+
+
+def squared(scores: jax.Array, labels: jax.Array, smoothing: jax.Array | None = None) -> jax.Array:
+    """Pseudo-likelihood of the least-squares SVM, ``-|z - code_y|^2 / (2 s^2)``.
+
+    Like the hinge it is not normalised over the classes; section 2.2 moves the constant into the
+    prior. It is smooth, and ``smoothing`` does nothing. Shapes as in :func:`hinge`.
+    """
+    n_classes = scores.shape[-1]
+    codes = jnp.asarray(class_codes(n_classes), scores.dtype)[:, labels]  # symmetric
+    return -0.5 * jnp.sum((scores.T - codes) ** 2, axis=0) / squared_scale(n_classes) ** 2
+
+
 def weigh(log_likelihoods: jax.Array, weights: jax.Array | None) -> jax.Array:
     """Log likelihoods (n,) times the weights of their rows (n,), or as they are where None.
 
@@ -135,17 +168,101 @@ def probabilities_by_class(scores: Sequence[jax.Array], likelihood: str) -> list
     """``p(y = j | z)`` of c arrays of scores, one a class: c arrays of the same shape.
 
     Eq. (21), or the largest score under ``probit``. The hinge is a pseudo-likelihood; its
-    probabilities are those of (21) too. Class by class the arithmetic runs along the long axes.
+    probabilities are those of (21) too. Those of ``squared`` are shares of the pseudo-likelihood.
+    Class by class the arithmetic runs along the long axes.
     """
     if likelihood == "probit":
         largest = functools.reduce(jnp.maximum, scores)
-        shares = [(score >= largest).astype(score.dtype) for score in scores]
-    else:
-        excess = [rectify(score + margin_offset(len(scores))) for score in scores]
-        largest = functools.reduce(jnp.maximum, excess)
-        shares = [jnp.exp(each - largest) for each in excess]
-    inverse = 1.0 / functools.reduce(jnp.add, shares)
-    return [share * inverse for share in shares]
+        return _shares([(score >= largest).astype(score.dtype) for score in scores])
+    if likelihood == "squared":
+        return _softmax(_code_logits(scores, 0.0))
+    if likelihood in ("normalized", "hinge"):
+        return _softmax([rectify(score + margin_offset(len(scores))) for score in scores])
+    raise ValueError(
+        f"likelihood must be one of {', '.join(map(repr, LIKELIHOODS))}; got {likelihood!r}"
+    )
+
+
+def _softmax(logits: Sequence[jax.Array]) -> list[jax.Array]:
+    largest = functools.reduce(jnp.maximum, logits)
+    return _shares([jnp.exp(each - largest) for each in logits])
+
+
+def _shares(each: Sequence[jax.Array]) -> list[jax.Array]:
+    inverse = 1.0 / functools.reduce(jnp.add, each)
+    return [share * inverse for share in each]
+
+
+def _code_logits(functions: Sequence[jax.Array], noise_variance: Any) -> list[jax.Array]:
+    """``log N(code_j; f, sigma2 + s^2)`` of c arrays of functions, up to a term of all classes.
+
+    ``code_j . f = kappa f_j`` with ``kappa = c/(c - 1)``, as f sums to zero.
+    """
+    c = len(functions)
+    slope = c / (c - 1) / (noise_variance + squared_scale(c) ** 2)
+    return [slope * function for function in functions]
+
+
+def probabilities_given_functions(
+    functions: Sequence[jax.Array], noise: Sequence[jax.Array], noise_variance: Any, likelihood: str
+) -> list[jax.Array]:
+    """``p(y = j | f)``, the noise of the scores integrated: c arrays of shape (...).
+
+    The mean of :func:`probabilities_by_class` over points of the noise. ``squared``, a
+    pseudo-likelihood, is integrated first and then normalised over the classes: in closed form
+    ``softmax_j(kappa f_j/(sigma2 + s^2))``, which needs no points.
+
+    Parameters
+    ----------
+    functions
+        Class functions f, one array of shape (...) a class.
+    noise
+        Points of the noise of the scores, one array a class, of shape (..., J) up to leading axes.
+    noise_variance
+        sigma2, of shape (...) up to leading axes.
+    likelihood
+        Name of the likelihood.
+    """
+    if likelihood == "squared":
+        return _softmax(_code_logits(functions, noise_variance))
+    scores = [function[..., None] + e for function, e in zip(functions, noise, strict=True)]
+    return [jnp.mean(p, axis=-1) for p in probabilities_by_class(scores, likelihood)]
+
+
+def log_likelihood_given_functions(
+    functions: jax.Array,
+    noise: jax.Array,
+    noise_variance: Any,
+    labels: jax.Array,
+    likelihood: str,
+    weights: jax.Array | None = None,
+) -> jax.Array:
+    """``log E p(y | z)``, ``z ~ N(f, sigma2)``, of each row, shape (n,).
+
+    By :func:`log_mean_likelihood` over points of the noise; in closed form under ``squared``:
+    ``-k/2 log(1 + w sigma2/s^2) - |f - code_y|^2 / (2 (sigma2 + s^2/w))``.
+
+    Parameters
+    ----------
+    functions
+        Class functions f, shape (n, c).
+    noise
+        Points of the noise of the scores, shape (J, c).
+    noise_variance
+        sigma2.
+    labels, weights
+        Class index and weight of each row, shape (n,).
+    likelihood
+        Name of the likelihood.
+    """
+    if likelihood == "squared":
+        c = functions.shape[-1]
+        information = (1.0 if weights is None else weights) / squared_scale(c) ** 2
+        flattened = 1 + information * noise_variance
+        codes = jnp.asarray(class_codes(c), functions.dtype)[labels]
+        distance = jnp.sum((functions - codes) ** 2, axis=-1)
+        return -0.5 * ((c - 1) * jnp.log(flattened) + information * distance / flattened)
+    return log_mean_likelihood(functions[:, None] + noise, labels, likelihood, weights)
 
 
 def class_probabilities(scores: jax.Array, likelihood: str) -> jax.Array:
@@ -166,4 +283,5 @@ LIKELIHOODS: dict[str, Callable[..., jax.Array]] = {
     "hinge": hinge,
     "normalized": normalized,
     "probit": probit,
+    "squared": squared,
 }

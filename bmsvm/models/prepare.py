@@ -150,7 +150,7 @@ def prepare(
     coupling
         ``"sum_to_zero"`` or ``"independent"``.
     likelihood
-        ``"normalized"`` (21), ``"hinge"`` (11), or ``"probit"``.
+        ``"normalized"`` (21), ``"hinge"`` (11), ``"probit"`` or ``"squared"``.
     hyperparameters
         Constants of the priors.
     row_weights

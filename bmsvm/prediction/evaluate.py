@@ -32,7 +32,10 @@ from bmsvm.kernels.factor import RANK_MULTIPLE, Factor, projection
 from bmsvm.kernels.functions import Kernel, Precomputed, own_values
 from bmsvm.kernels.low_rank import raw_basis
 from bmsvm.models.couplings import class_map, class_vector
-from bmsvm.models.likelihoods import log_mean_likelihood, probabilities_by_class
+from bmsvm.models.likelihoods import (
+    log_likelihood_given_functions,
+    probabilities_given_functions,
+)
 
 __all__ = [
     "Draws",
@@ -124,13 +127,14 @@ class _Batch(NamedTuple):
     """Some draws, as many as ``DRAWS``, the last of them repeated.
 
     weights (q, D k); intercept (D, c); outside, sigma/sqrt(tau) times the point of the remainder,
-    (D, k); noise, sigma times the points of the noise, (c, D, J).
+    (D, k); noise, sigma times the points of the noise, (c, D, J); noise_variance, sigma2, (D,).
     """
 
     weights: jax.Array
     intercept: jax.Array
     outside: jax.Array
     noise: jax.Array
+    noise_variance: jax.Array
 
 
 def projection_of(factor: Factor) -> np.ndarray:
@@ -173,6 +177,7 @@ def _batches(stage: Stage, draws: Draws, coupling: str) -> Iterator[tuple[np.nda
             noise=jnp.asarray(
                 np.clip(np.moveaxis(scores, -1, 0), -LARGEST_SCORE, LARGEST_SCORE), LIGHT
             ),
+            noise_variance=jnp.asarray(draws.noise_variance[numbers].astype(np.float64)),
         )
         yield stage.draws[places], batch
 
@@ -208,7 +213,7 @@ def functions_and_probabilities(
                 if functions:
                     heights[:, :, numbers] = np.asarray(at)[:, :, : len(numbers)]
                 if probabilities:
-                    p = _probabilities(at, batch.noise, likelihood=likelihood)
+                    p = _probabilities(at, batch.noise, batch.noise_variance, likelihood=likelihood)
                     chances[:, :, numbers] = np.asarray(p)[:, :, : len(numbers)]
     return heights, chances
 
@@ -231,17 +236,24 @@ def _product(left: np.ndarray, right: np.ndarray) -> np.ndarray:
 
 
 @functools.partial(jax.jit, static_argnames="likelihood")
-def _probabilities(functions: jax.Array, noise: jax.Array, *, likelihood: str) -> jax.Array:
-    """``E p(y | z)``, ``z ~ N(f, sigma2)``, of functions (m, c, D): the same shape."""
+def _probabilities(
+    functions: jax.Array, noise: jax.Array, noise_variance: jax.Array, *, likelihood: str
+) -> jax.Array:
+    """``p(y | f)``, the noise of the scores integrated, of functions (m, c, D): the same shape."""
     light = jnp.clip(functions, -LARGEST_SCORE, LARGEST_SCORE).astype(noise.dtype)
-    scores = [light[:, j, :, None] + noise[j] for j in range(functions.shape[1])]
-    each = probabilities_by_class(scores, likelihood)
-    return jnp.stack([jnp.mean(p, axis=-1) for p in each], axis=1)
+    each = probabilities_given_functions(
+        jnp.unstack(light, axis=1),
+        jnp.unstack(noise),
+        noise_variance.astype(noise.dtype),
+        likelihood,
+    )
+    return jnp.stack(each, axis=1)
 
 
 def log_mean_likelihoods(
     functions: np.ndarray,
     noise: np.ndarray,
+    noise_variance: np.ndarray,
     labels: np.ndarray,
     weights: np.ndarray | None,
     *,
@@ -255,13 +267,16 @@ def log_mean_likelihoods(
         Class functions f, shape (s, n, c).
     noise
         Points of the noise, shape (s, J, c).
+    noise_variance
+        sigma2, shape (s,).
     labels, weights
         Class index and weight of each row, shape (n,); weights are None if all are one.
     likelihood
         Name of the likelihood.
     """
     with jax.enable_x64(True):
-        logs = np.asarray(_log_means(functions, noise, labels, weights, likelihood=likelihood))
+        given = (functions, noise, noise_variance, labels, weights)
+        logs = np.asarray(_log_means(*given, likelihood=likelihood))
     # Under probit all points may miss the label.
     return np.maximum(logs, np.log(0.5 / noise.shape[1])) if likelihood == "probit" else logs
 
@@ -270,13 +285,16 @@ def log_mean_likelihoods(
 def _log_means(
     functions: jax.Array,
     noise: jax.Array,
+    noise_variance: jax.Array,
     labels: jax.Array,
     weights: jax.Array | None,
     *,
     likelihood: str,
 ) -> jax.Array:
     def one_draw(draw):
-        function, around = draw
-        return log_mean_likelihood(function[:, None] + around, labels, likelihood, weights)
+        function, around, variance = draw
+        return log_likelihood_given_functions(
+            function, around, variance, labels, likelihood, weights
+        )
 
-    return jax.lax.map(one_draw, (functions, noise))
+    return jax.lax.map(one_draw, (functions, noise, noise_variance))

@@ -3,11 +3,13 @@
 from typing import Any
 
 from bmsvm.selection.base import Method, Selection
+from bmsvm.selection.closed_form import ClosedFormEvidence
 from bmsvm.selection.cross_validation import GridCV, GridSelection
 from bmsvm.selection.evidence import Evidence, EvidenceSelection
 from bmsvm.selection.modes import ModeCV, ModeSelection
 
 __all__ = [
+    "ClosedFormEvidence",
     "Evidence",
     "EvidenceSelection",
     "GridCV",

@@ -39,6 +39,13 @@ SETUPS = {
     "wine": (functools.partial(some_rows, load_wine, 24), 3.5, "sum_to_zero", "hinge", PAPER),
     "iris": (functools.partial(some_rows, load_iris, 20), 2.0, "sum_to_zero", "normalized", PAPER),
     "blobs": (blobs, 1.5, "independent", "hinge", oracle.LIVELY),
+    "squares": (
+        functools.partial(some_rows, load_iris, 21),
+        2.0,
+        "sum_to_zero",
+        "squared",
+        oracle.LIVELY,
+    ),
 }
 
 

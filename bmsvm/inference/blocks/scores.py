@@ -13,10 +13,10 @@ import jax.numpy as jnp
 
 from bmsvm.inference.blocks.base import Block, stateless
 from bmsvm.models import two_piece
-from bmsvm.models.conditionals import class_functions, score_moments
+from bmsvm.models.conditionals import class_functions, columns_squared, score_moments
 from bmsvm.models.couplings import to_columns
 from bmsvm.models.hierarchy import Position, scores_of
-from bmsvm.models.likelihoods import LIKELIHOODS, margin_offset, weigh
+from bmsvm.models.likelihoods import LIKELIHOODS, margin_offset, squared_scale, weigh
 from bmsvm.models.normal_tail import draw_below
 from bmsvm.models.problem import Problem
 
@@ -62,9 +62,16 @@ def _sweep_classes(
 
 
 def exact_scores() -> Block:
-    """Draw each free score exactly from its two-piece conditional; hinge likelihood only."""
+    """Draw scores exactly: hinge or squared likelihood only.
+
+    Under the hinge each free score in turn, from its two-piece conditional. Under ``squared`` all
+    scores of a row at once, from a normal; with the ``independent`` coupling each in turn too.
+    """
 
     def move(key, position, problem):
+        if problem.likelihood == "squared":
+            together = problem.coupling == "sum_to_zero"
+            return (_normal_columns if together else _normal_scores)(key, position, problem)
         offset = margin_offset(problem.n_classes)
         slope = 1.0 if problem.row_weights is None else problem.row_weights
 
@@ -75,6 +82,33 @@ def exact_scores() -> Block:
         return _sweep_classes(key, position, problem, update)
 
     return stateless("exact_scores", move)
+
+
+def _normal_columns(key, position, problem):
+    """Draw the columns (n, k) of all rows under ``squared`` and ``sum_to_zero``."""
+    columns = columns_squared(position, problem).sample(key)
+    return position._replace(columns=columns), {"accept_prob": jnp.ones((), columns.dtype)}
+
+
+def _normal_scores(key, position, problem):
+    """Draw each free score under ``squared``.
+
+    With ``total = z_l + z_y``, which stays, the pseudo-likelihood in z_l is a normal of mean
+    ``(total - 1 - d)/2`` and variance ``s^2/2``.
+    """
+    offset, n_classes = margin_offset(problem.n_classes), problem.n_classes
+    weights = 1.0 if problem.row_weights is None else problem.row_weights
+    information = 2 * weights / squared_scale(n_classes) ** 2
+    own = problem.labels[:, None] == jnp.arange(n_classes)
+
+    def update(key, scores, cls, mean, scale):
+        total = jnp.sum(jnp.where(own, scores, 0.0), axis=1) + jnp.take(scores, cls, axis=1)
+        precision = information + 1 / scale**2
+        centre = (information * (total - 1 - offset) / 2 + mean / scale**2) / precision
+        value = centre + jax.random.normal(key, centre.shape, centre.dtype) / jnp.sqrt(precision)
+        return value, jnp.ones_like(value)
+
+    return _sweep_classes(key, position, problem, update)
 
 
 def truncated_scores() -> Block:

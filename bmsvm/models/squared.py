@@ -1,0 +1,387 @@
+"""Closed forms of the squared pseudo-likelihood: the least-squares SVM, read as section 2.2.
+
+``L(y | z) = exp(-|z - code_y|^2 / (2 s^2))`` (:func:`bmsvm.models.likelihoods.squared`) is Gaussian
+in the scores. In the columns of ``sum_to_zero``, with C the codes of the labels, shape (n, k), and
+w the weights of the rows,
+
+    integral of L^w N(t_i | f_i, sigma2)  is proportional to  N(C_i | f_i, sigma2 + s^2/w_i),
+
+so that given (theta, tau, sigma2) all is a Gaussian regression of the codes, one for each column:
+
+    C_j ~ N(0, A),    A = sigma2 (K/tau + 11'/eta) + diag(N),    N_i = sigma2 + s^2/w_i.
+
+The factor that does not depend on parameters is left out, as that of the likelihood itself.
+A row of weight 0 has information 1/N_i = 0.
+
+Everything follows from sums over the rows (:class:`Moments`) with Phi Phi' = K, which are computed
+once for rows of one weight, and once for each sigma2 otherwise. All of it is NumPy in float64.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.linalg
+
+from bmsvm.models.couplings import contrast
+from bmsvm.models.likelihoods import class_codes
+
+__all__ = [
+    "Cell",
+    "Conditional",
+    "Eigen",
+    "Moments",
+    "RowSums",
+    "cell_at",
+    "code_columns",
+    "conditional",
+    "eigen_of",
+    "functions_at",
+    "leave_one_out",
+    "log_evidence",
+    "moments_of",
+    "moments_of_sums",
+    "row_sums",
+    "scores_given_functions",
+    "without_own_label",
+]
+
+ROWS = 8192
+"""Rows of a piece in which sums over rows are accumulated."""
+
+
+class Eigen(NamedTuple):
+    """Eigendecomposition ``K = U diag(lambda) U'`` of a Gram matrix.
+
+    eigenvalues
+        lambda, shape (r,), not negative.
+    basis
+        U, shape (n, r).
+    """
+
+    eigenvalues: np.ndarray
+    basis: np.ndarray
+
+
+def eigen_of(gram_matrix: np.ndarray) -> Eigen:
+    """Factor a Gram matrix, shape (n, n); eigenvalues below zero are rounding errors."""
+    values, vectors = scipy.linalg.eigh(np.asarray(gram_matrix, np.float64))
+    return Eigen(np.maximum(values, 0.0), vectors)
+
+
+def code_columns(labels: np.ndarray, n_classes: int) -> np.ndarray:
+    """Codes C of labels (n,) in the columns of ``sum_to_zero``, shape (n, k)."""
+    return (class_codes(n_classes) @ contrast(n_classes))[np.asarray(labels)]
+
+
+class Moments(NamedTuple):
+    """Sums over rows with information g (n,), in the eigenbasis V of ``Phi' diag(g) Phi``.
+
+    eigenvalues
+        mu of ``Phi' diag(g) Phi = V diag(mu) V'``, shape (r,).
+    rotation
+        V, shape (r, r); None for the identity.
+    codes
+        ``V' Phi' diag(g) C``, shape (r, k).
+    ones
+        ``V' Phi' g``, shape (r,).
+    total
+        Sum of g.
+    code_total
+        ``g' C``, shape (k,).
+    square
+        Sum of ``g_i |C_i|^2``.
+    n_rows, log_information
+        Number of rows with g > 0, and the sum of log g over them.
+    """
+
+    eigenvalues: np.ndarray
+    rotation: np.ndarray | None
+    codes: np.ndarray
+    ones: np.ndarray
+    total: float
+    code_total: np.ndarray
+    square: float
+    n_rows: int
+    log_information: float
+
+
+class RowSums(NamedTuple):
+    """Sums over some rows, each times its information g; those of several groups can be added.
+
+    gram
+        ``U' diag(g) U``, shape (r, r); None for the identity.
+    codes, ones
+        ``U' diag(g) C``, shape (r, k), and ``U'g``, shape (r,).
+    total, code_total, square
+        As in :class:`Moments`.
+    """
+
+    gram: np.ndarray | None
+    codes: np.ndarray
+    ones: np.ndarray
+    total: float
+    code_total: np.ndarray
+    square: float
+
+
+def row_sums(
+    basis: np.ndarray, codes: np.ndarray, information: Any = 1.0, *, orthonormal: bool = False
+) -> RowSums:
+    """Sum over rows of U (n, r) and C (n, k) with information g, a number or shape (n,).
+
+    O(n r^2); O(n r k) if the rows are known to have ``U' diag(g) U = I``. Rows are taken in pieces:
+    no copy of the basis is made, whatever its type.
+    """
+    n, size = basis.shape
+    g = np.broadcast_to(np.asarray(information, np.float64), (n,))
+    gram = np.zeros((size, size))
+    found, ones = np.zeros((size, codes.shape[1])), np.zeros(size)
+    for start in range(0, n, ROWS):
+        rows = slice(start, start + ROWS)
+        roots = np.sqrt(g[rows])
+        part = np.asarray(basis[rows], np.float64) * roots[:, None]
+        if not orthonormal:
+            gram += part.T @ part
+        found += part.T @ (roots[:, None] * codes[rows])
+        ones += part.T @ roots
+    square = float(g @ np.sum(codes**2, axis=1))
+    return RowSums(None if orthonormal else gram, found, ones, float(g.sum()), g @ codes, square)
+
+
+def moments_of_sums(
+    eigenvalues: np.ndarray, sums: RowSums, n_rows: int, log_information: float = 0.0
+) -> Moments:
+    """Moments of ``Phi = U diag(sqrt(lambda))`` from sums of U; lambda has shape (r,)."""
+    roots = np.sqrt(eigenvalues)
+    codes, ones = roots[:, None] * sums.codes, roots * sums.ones
+    values, rotation = eigenvalues, None
+    if sums.gram is not None:
+        values, rotation = scipy.linalg.eigh(roots[:, None] * sums.gram * roots)
+        values = np.maximum(values, 0.0)
+        codes, ones = rotation.T @ codes, rotation.T @ ones
+    return Moments(values, rotation, codes, ones, *sums[3:], n_rows, log_information)
+
+
+def moments_of(
+    eigen: Eigen, codes: np.ndarray, information: Any = 1.0, *, orthonormal: bool = False
+) -> Moments:
+    """Sum over the rows: O(n r^2), or O(n r k) of an orthonormal basis and information one.
+
+    Parameters
+    ----------
+    eigen
+        The factor; ``Phi = U diag(sqrt(lambda))``.
+    codes
+        C, shape (n, k).
+    information
+        g, a number or shape (n,); relative to the ``noise`` of :func:`cell_at`.
+    orthonormal
+        Whether ``U'U = I``.
+    """
+    g = np.broadcast_to(np.asarray(information, np.float64), (len(codes),))
+    sums = row_sums(eigen.basis, codes, g, orthonormal=orthonormal and bool(np.all(g == 1)))
+    positive = g[g > 0]
+    log_information = float(np.sum(np.log(positive)))
+    return moments_of_sums(eigen.eigenvalues, sums, len(positive), log_information)
+
+
+class Cell(NamedTuple):
+    """The posterior of weights and intercept at one value, or at m values, of (tau, sigma2).
+
+    The columns are independent. In the eigenbasis of the moments, u = V'v,
+
+        b ~ N(intercept, 1/information),    u | b ~ N(shrink (codes - ones b'), noise shrink).
+
+    shrink
+        Shape (..., r).
+    noise
+        Noise variance of rows of information one, shape (...).
+    intercept
+        Posterior mean of b, shape (..., k).
+    information
+        Posterior precision of b, shape (...).
+    logdet
+        ``log det A``, shape (...).
+    quad
+        ``tr(C' A^-1 C)``, shape (...).
+    """
+
+    shrink: np.ndarray
+    noise: np.ndarray
+    intercept: np.ndarray
+    information: np.ndarray
+    logdet: np.ndarray
+    quad: np.ndarray
+
+
+def cell_at(
+    moments: Moments,
+    precision: Any,
+    noise_variance: Any,
+    intercept_precision: float,
+    noise: Any = 1.0,
+) -> Cell:
+    """Posterior and evidence at tau and sigma2, numbers or shape (m,): O(r k) each.
+
+    Parameters
+    ----------
+    moments
+        Sums over the rows, with information g.
+    precision, noise_variance, intercept_precision
+        tau, sigma2, eta.
+    noise
+        N_i of a row of information one: those of the rows are ``noise / g``.
+    """
+    tau, sigma2, scale = np.broadcast_arrays(
+        *(np.asarray(each, np.float64) for each in (precision, noise_variance, noise))
+    )
+    prior = (sigma2 / tau)[..., None]
+    spread = prior * moments.eigenvalues + scale[..., None]
+    shrink = prior / spread
+    # C'A0^-1 C, C'A0^-1 1 and 1'A0^-1 1 with A0 = A without the intercept.
+    square = (moments.square - shrink @ np.sum(moments.codes**2, axis=1)) / scale
+    cross = (moments.code_total - shrink @ (moments.ones[:, None] * moments.codes)) / scale[
+        ..., None
+    ]
+    own = (moments.total - shrink @ moments.ones**2) / scale
+    information = intercept_precision / sigma2 + own
+    intercept = cross / information[..., None]
+    logdet = (
+        moments.n_rows * np.log(scale)
+        - moments.log_information
+        + np.sum(np.log(spread / scale[..., None]), axis=-1)
+        + np.log(information * sigma2 / intercept_precision)
+    )
+    quad = square - np.sum(cross * intercept, axis=-1)
+    return Cell(shrink, scale, intercept, information, logdet, quad)
+
+
+def log_evidence(cell: Cell, n_columns: int) -> np.ndarray:
+    """Log of N(C; 0, A) over all k columns without its power of 2 pi, shape (...)."""
+    return -0.5 * (n_columns * cell.logdet + cell.quad)
+
+
+def functions_at(design: np.ndarray, moments: Moments, cell: Cell) -> tuple[np.ndarray, np.ndarray]:
+    """Posterior mean (m, k) and variance (m,) of ``b + Phi v`` at rows of Phi, shape (m, r).
+
+    At one cell. The variance is that of each column.
+    """
+    rotated = design if moments.rotation is None else design @ moments.rotation
+    by_intercept = 1 - rotated @ (cell.shrink * moments.ones)
+    mean = rotated @ (cell.shrink[:, None] * moments.codes) + by_intercept[:, None] * cell.intercept
+    variance = cell.noise * (rotated**2 @ cell.shrink) + by_intercept**2 / cell.information
+    return mean, variance
+
+
+def scores_given_functions(
+    functions: Any, codes: Any, noise_variance: Any, information: Any
+) -> tuple[Any, Any]:
+    """Mean (n, k) and variance (n,) of the columns T given functions (n, k) and labels.
+
+    ``t_i ~ N((f_i/sigma2 + w_i C_i/s^2)/(1/sigma2 + w_i/s^2), 1/(1/sigma2 + w_i/s^2))``. NumPy or
+    JAX arrays; ``information`` is ``w_i/s^2``, shape (n,).
+    """
+    share = noise_variance * information / (1 + noise_variance * information)  # of the label
+    return functions + share[:, None] * (codes - functions), noise_variance * (1 - share)
+
+
+def without_own_label(
+    mean: np.ndarray, variance: np.ndarray, codes: np.ndarray, information: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Mean (n, k) and variance (n,) of functions at rows, each without its own label, exactly.
+
+    Parameters
+    ----------
+    mean, variance
+        Of the posterior of all labels, shapes (n, k) and (n,).
+    codes
+        C, shape (n, k).
+    information
+        ``1/N_i`` of each row's label, shape (n,).
+    """
+    kept = 1 - information * variance  # N_i [A^-1]_ii
+    share = (information * variance)[:, None]
+    return (mean - share * codes) / kept[:, None], variance / kept
+
+
+class Conditional(NamedTuple):
+    """The Gaussian regression of the codes at one (theta, tau, sigma2).
+
+    solved
+        ``A^-1 C``, shape (n, k).
+    diagonal
+        Diagonal of ``A^-1``, shape (n,).
+    logdet, quad
+        ``log det A`` and ``tr(C' A^-1 C)``.
+    weights, intercept
+        Posterior means of v, shape (r, k), and b, shape (k,).
+    mean, variance
+        Posterior mean (n, k) and variance (n,) of the functions at the rows.
+    """
+
+    solved: np.ndarray
+    diagonal: np.ndarray
+    logdet: float
+    quad: float
+    weights: np.ndarray
+    intercept: np.ndarray
+    mean: np.ndarray
+    variance: np.ndarray
+
+
+def conditional(
+    eigen: Eigen,
+    codes: np.ndarray,
+    precision: float,
+    noise_variance: float,
+    intercept_precision: float,
+    row_noise: Any,
+    *,
+    orthonormal: bool = False,
+) -> Conditional:
+    """Solve the regression of the codes C (n, k) at one value of the parameters.
+
+    Parameters
+    ----------
+    eigen
+        The factor of K.
+    codes
+        C, shape (n, k).
+    precision, noise_variance, intercept_precision
+        tau, sigma2, eta.
+    row_noise
+        N_i, a number or shape (n,); infinite for a row whose label is not known.
+    orthonormal
+        Whether ``U'U = I``, as of an exact factor: a number for ``row_noise`` then costs O(n r k).
+    """
+    noise = np.asarray(row_noise, np.float64)
+    even = noise.ndim == 0
+    moments = moments_of(eigen, codes, 1.0 if even else 1 / noise, orthonormal=orthonormal)
+    cell = cell_at(moments, precision, noise_variance, intercept_precision, noise if even else 1.0)
+    design = eigen.basis * np.sqrt(eigen.eigenvalues)
+    mean, variance = functions_at(design, moments, cell)
+    information = np.broadcast_to(1 / noise, (len(codes),))
+    weights = cell.shrink[:, None] * (moments.codes - moments.ones[:, None] * cell.intercept)
+    return Conditional(
+        information[:, None] * (codes - mean),
+        information * (1 - information * variance),
+        float(cell.logdet),
+        float(cell.quad),
+        weights if moments.rotation is None else moments.rotation @ weights,
+        cell.intercept,
+        mean,
+        variance,
+    )
+
+
+def leave_one_out(
+    solution: Conditional, codes: np.ndarray, row_noise: Any
+) -> tuple[np.ndarray, np.ndarray]:
+    """Functions at each row given all labels but its own: mean (n, k) and variance (n,).
+
+    Exact given (theta, tau, sigma2): ``C_i - [A^-1 C]_i/[A^-1]_ii`` and ``1/[A^-1]_ii - N_i``.
+    """
+    information = np.broadcast_to(1 / np.asarray(row_noise, np.float64), (len(codes),))
+    return without_own_label(solution.mean, solution.variance, codes, information)
