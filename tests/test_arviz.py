@@ -168,12 +168,13 @@ def test_a_sampled_lengthscale_has_its_acceptance(model):
     other = copy.copy(model)
     half = np.full((2, 40), 0.5)
     grid = prepare(X / X.std(), Y, lengthscale=Sampled(grid=[0.5, 1.0])).grid
-    other.posterior_ = replace(
+    posterior = replace(
         model.posterior_,
         samples={**model.posterior_.samples, "lengthscale": half, "lengthscale_accept_prob": half},
         problem=replace(model.posterior_.problem, grid=grid),
         lengthscale=None,
     )
+    other.predictive_ = replace(model.predictive_, posterior=posterior)
     assert_theta_is_sampled(to_arviz(other, log_likelihood=False, posterior_predictive=False))
 
 

@@ -116,15 +116,18 @@ def test_a_process_in_single_precision_predicts_the_same_bits(fitted, tmp_path):
 def test_reading_a_model_draws_nothing(fitted):
     """No attribute or method has random numbers that another call does not have."""
     rows = fitted.standardized_rows(X)
-    posterior = fitted.posterior_
+    predictive, posterior = fitted.predictive_, fitted.posterior_
     for _ in range(2):
-        np.testing.assert_array_equal(posterior.probabilities(rows), fitted.predict_proba(X))
+        np.testing.assert_array_equal(predictive.probabilities(rows), fitted.predict_proba(X))
         np.testing.assert_array_equal(posterior.functions(rows), fitted.class_functions(X))
         np.testing.assert_array_equal(posterior.exclusion(rows), fitted.predict_exclusion(X))
-        np.testing.assert_array_equal(
-            posterior.draw(rows).scores.ravel(), fitted.posterior_predictive(X)["z"].values.ravel()
-        )
+        drawn, named = predictive.sample(rows), fitted.posterior_predictive(X)
+        np.testing.assert_array_equal(drawn.functions.ravel(), named["f"].values.ravel())
+        np.testing.assert_array_equal(drawn.probabilities.ravel(), named["p"].values.ravel())
+        labels = fitted.classes_[drawn.labels].ravel()
+        np.testing.assert_array_equal(labels, named["y"].values.ravel())
     assert fitted.run_.samples is fitted.run_.samples
+    assert fitted.predictive_ is predictive
     assert fitted.posterior_ is posterior
     for one, other in zip(posterior.leave_one_out(), posterior.leave_one_out(), strict=True):
         np.testing.assert_array_equal(one, other)

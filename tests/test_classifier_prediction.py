@@ -15,18 +15,11 @@ from bmsvm import BMSVMClassifier, Evidence, ModeCV, Nystrom, Paper, Predictive,
 from bmsvm.kernels import Gaussian, gram
 from bmsvm.models import DEFAULT
 from bmsvm.prediction import evaluate
-from bmsvm.prediction.calibration import Calibration, calibrate
 from bmsvm.selection import Method, Selection
 
 pytestmark = pytest.mark.few_draws
 
 QUICK = Paper(thinning=1)  # quick to compile
-
-
-def uncalibrated(fitted, rows):
-    """Posterior mean probabilities."""
-    given, (power, chance) = fitted.predict_proba(rows), fitted.posterior_.calibration
-    return calibrate((given - chance / given.shape[1]) / (1 - chance), Calibration(1 / power, 0.0))
 
 
 @pytest.fixture(scope="module")
@@ -105,23 +98,26 @@ def test_the_papers_classifier_predicts_by_equation_20():
     np.testing.assert_allclose(np.asarray(problem.grid.values)[[0, -1]], [0.1, 200.0])
     drawn = fitted.run_.samples["lengthscale"]
     assert fitted.lengthscale_ == np.median(drawn)
-    assert fitted.posterior_.calibration == Calibration(1.0, 0.0)
+    assert fitted.predictive_.calibration is None
+    assert fitted.predictive_.squares is None
 
 
 def test_posterior_predictive_is_ready_for_arviz(fitted):
     draws = fitted.posterior_predictive(X[:5])
-    for name in "fzp":
+    assert set(draws.data_vars) == set("fpy")
+    for name in "fp":
         assert draws[name].dims == ("chain", "draw", "row", "class")
         assert draws[name].shape == (2, 40, 5, 3)
     assert draws["y"].dims == ("chain", "draw", "row")
     assert set(np.unique(draws["y"])) <= set(WORDS)
     mean = draws["p"].mean(("chain", "draw")).values
-    np.testing.assert_allclose(mean, uncalibrated(fitted, X[:5]), atol=0.15)
+    np.testing.assert_allclose(mean, fitted.predict_proba(X[:5]), rtol=1e-12)
     np.testing.assert_allclose(
         draws["f"].mean(("chain", "draw")), fitted.class_functions(X[:5]), atol=1e-3
     )
     again = fitted.posterior_predictive(X[:5])
-    np.testing.assert_array_equal(draws["z"], again["z"])
+    for name in "fpy":
+        np.testing.assert_array_equal(draws[name], again[name])
 
 
 @pytest.mark.parametrize(

@@ -104,7 +104,8 @@ def _set(*path, to):
     return change
 
 
-POSTERIOR = ("fitted", "posterior_", "fields")
+PREDICTIVE = ("fitted", "predictive_", "fields")
+POSTERIOR = (*PREDICTIVE, "posterior", "fields")
 RUN = ("fitted", "run_", "fields")
 STATE = (*RUN, "state", "fields")
 PROBLEM = (*STATE, "problem", "fields")
@@ -131,8 +132,11 @@ BASIS = (*PROBLEM, "factor", "fields", "basis")
         _set("fitted", "n_features_in_", to=3),
         _set("fitted", "diagnostics_", to={"tuple": [{}]}),
         _set("fitted", "diagnostics_", to={"dict": [["precision", 1.0]]}),
+        _set("fitted", "predictive_", to=None),
         _set("fitted", "posterior_", to=None),
-        _set(*POSTERIOR, "calibration", to={"tuple": [1.0, 0.0]}),
+        _set(*PREDICTIVE, "calibration", to={"tuple": [1.0, 0.0, 1.0, 0.0]}),
+        _set(*PREDICTIVE, "squares", to={"tuple": [1.0, 0.0]}),
+        _set(*PREDICTIVE, "posterior", to=None),
         _set(*POSTERIOR, "training_rows", to=None),
         _set(*POSTERIOR, "remainder", to=1),
         _set(*POSTERIOR, "samples", to={"dict": []}),

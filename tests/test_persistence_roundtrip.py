@@ -200,8 +200,8 @@ def test_run_and_posterior_share_draws_and_problem(fitted, tmp_path):
     assert loaded.posterior_.problem is loaded.run_.problem
     assert loaded.posterior_.samples is loaded.run_.samples
     _, arrays = contents_of(image_of(fitted))
-    own = {name for name in arrays if name.startswith("posterior_")}
-    assert own == {"posterior_.lengthscale", "posterior_.training_rows"}
+    own = {name for name in arrays if name.startswith("predictive_")}
+    assert own == {"predictive_.posterior.lengthscale", "predictive_.posterior.training_rows"}
 
 
 @pytest.mark.parametrize("changed", ["problem", "samples"])
@@ -209,7 +209,8 @@ def test_a_posterior_that_is_not_that_of_the_run_is_not_saved(fitted, changed, t
     other, posterior = copy.copy(fitted), fitted.posterior_
     fewer = {name: draws[:, :-1] for name, draws in posterior.samples.items()}
     changes = {"samples": fewer, "problem": dataclasses.replace(posterior.problem)}
-    other.posterior_ = dataclasses.replace(posterior, **{changed: changes[changed]})
+    posterior = dataclasses.replace(posterior, **{changed: changes[changed]})
+    other.predictive_ = dataclasses.replace(fitted.predictive_, posterior=posterior)
     with pytest.raises(ValueError, match="posterior_"):
         save(other, tmp_path / "model.bmsvm")
 
@@ -264,7 +265,8 @@ def test_other_programs_read_the_file(fitted, tmp_path):
     with safe_open(tmp_path / "model.bmsvm", "np") as file:
         document = json.loads(file.metadata()["bmsvm"])
         np.testing.assert_array_equal(
-            file.get_tensor("posterior_.training_rows"), fitted.posterior_.training_rows
+            file.get_tensor("predictive_.posterior.training_rows"),
+            fitted.posterior_.training_rows,
         )
         draws = file.get_tensor("run_.samples.precision")
         np.testing.assert_array_equal(draws, fitted.run_.samples["precision"])

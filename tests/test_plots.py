@@ -90,7 +90,7 @@ def test_rows_are_drawn_by_class_and_support_is_ringed(model, ax):
     shares = support_share(model, X, CODES)
     np.testing.assert_allclose(rings.get_offsets(), X[shares >= 0.5])
     # by hand: the share of draws in which another class is beyond the hinge
-    functions = model.posterior_.draw(model.standardized_rows(X)).functions
+    functions = model.predictive_.sample(model.standardized_rows(X)).functions
     beyond = (functions > -0.5) & (CODES[:, None] != np.arange(3))
     np.testing.assert_allclose(shares, beyond.any(-1).mean(0), atol=0.05)
 

@@ -8,7 +8,16 @@ import numpy as np
 import numpyro.distributions as dist
 import pytest
 
-from bmsvm import BMSVMGibbs, Paper, Posterior, Sampled, kernels, prepare, run_chains
+from bmsvm import (
+    BMSVMGibbs,
+    Paper,
+    Posterior,
+    PredictiveDistribution,
+    Sampled,
+    kernels,
+    prepare,
+    run_chains,
+)
 from bmsvm.kernels import Gaussian, gram
 from bmsvm.models.couplings import class_map, class_vector, contrast
 from bmsvm.models.likelihoods import exclusion_probabilities
@@ -126,8 +135,10 @@ def test_draws_off_a_grid_that_have_one_theta_are_those_of_a_fixed_one(kernel):
         off = whole(Posterior(sites, problem, X, kernel, remainder=remainder).evaluate(NEW))
         np.testing.assert_allclose(off[0], fixed[0], atol=1e-5)
         np.testing.assert_allclose(off[1], fixed[1], atol=1e-5)
-    one, other = posterior(run).draw(NEW), Posterior(sites, problem, X, kernel).draw(NEW)
-    np.testing.assert_allclose(other.scores, one.scores, atol=1e-5)
+    drawn = (posterior(run), Posterior(sites, problem, X, kernel))
+    one, other = (PredictiveDistribution(each).sample(NEW) for each in drawn)
+    np.testing.assert_allclose(other.functions, one.functions, atol=1e-5)
+    np.testing.assert_allclose(other.probabilities, one.probabilities, atol=1e-5)
 
 
 def test_the_remainder_is_what_the_process_leaves_open():
@@ -240,13 +251,16 @@ def test_reading_a_posterior_draws_nothing(theta):
     read = posterior(chains(theta=theta, num_samples=10), theta)
     for method in (read.probabilities, read.functions, read.exclusion):
         np.testing.assert_array_equal(method(NEW), method(NEW))
-    for method in (read.uncertainty, read.draw):
+    predictive = PredictiveDistribution(read)
+    for method in (predictive.uncertainty, predictive.sample):
         for one, other in zip(method(NEW), method(NEW), strict=True):
             np.testing.assert_array_equal(one, other)
     if theta != "off":
         for one, other in zip(read.leave_one_out(), read.leave_one_out(), strict=True):
             np.testing.assert_array_equal(one, other)
-        assert read.calibrated().calibration == read.calibrated().calibration
+        one, other = (predictive.calibrated(squares=True) for _ in range(2))
+        assert one.calibration == other.calibration
+        np.testing.assert_array_equal(one.probabilities(NEW), other.probabilities(NEW))
     other = dataclasses.replace(read, seed=1)
     assert not np.array_equal(other.probabilities(NEW), read.probabilities(NEW))
 
@@ -259,24 +273,23 @@ def test_exclusion_is_equation_20():
 
 
 def test_predictive_draws_have_the_moments_of_their_conditionals():
-    """First and second moments over 4000 rows alike; false alarm below 1e-5 (five errors)."""
+    """Functions over 80 draws, labels over 4000 rows alike; false alarm below 1e-5 (five errors).
+
+    The noise of the scores is in the probabilities: see test_the_noise_is_integrated.
+    """
     run = chains()
     process = posterior(run, seed=7)
     m = 4000
     rows = np.repeat(NEW[-1:], m, axis=0)  # where everything is remainder
-    draws = process.draw(rows)
-    noise, ratio = process.flat("noise_variance"), process.flat("precision")
-    center = process.flat("intercept")
-    H = np.eye(3) - 1 / 3
+    draws = PredictiveDistribution(process).sample(rows)
+    variance = process.flat("noise_variance") / process.flat("precision")
+    scaled = (draws.functions[:, 0] - process.flat("intercept")) / np.sqrt(variance)[:, None]
+    H, count = np.eye(3) - 1 / 3, len(scaled)
+    assert np.all(np.abs(scaled.mean(0)) < 5 * np.sqrt(np.diag(H) / count))
+    assert np.all(np.abs(scaled.T @ scaled / count - H) < 5 * np.sqrt(2 / count))
+    # Rows alike have one function and one probability, and labels of their own.
+    np.testing.assert_array_equal(draws.functions, draws.functions[:, :1].repeat(m, axis=1))
     for s in (0, 33, 79):
-        for deviation, variance in (
-            (draws.functions[s] - center[s], noise[s] / ratio[s]),
-            (draws.scores[s] - draws.functions[s], noise[s]),
-        ):
-            scaled = deviation / np.sqrt(variance)
-            assert np.all(np.abs(scaled.mean(0)) < 5 * np.sqrt(np.diag(H) / m))
-            covariance = scaled.T @ scaled / m
-            assert np.all(np.abs(covariance - H) < 5 * np.sqrt(2 / m))
         frequency = np.bincount(draws.labels[s], minlength=3) / m
         assert np.all(np.abs(frequency - draws.probabilities[s].mean(0)) < 5 * 0.5 / np.sqrt(m))
     np.testing.assert_allclose(draws.probabilities.sum(-1), 1)

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bmsvm import PAPER, Posterior, Sampled, prepare
+from bmsvm import PAPER, Posterior, PredictiveDistribution, Sampled, prepare
 from bmsvm.kernels import Gaussian, gram
 from bmsvm.models import Position
 from bmsvm.models.conditionals import intercept_collapsed, project, weights_given_rest
@@ -68,7 +68,7 @@ def case(request):
         **extra,
     }
     fixed = THETA if theta == "fixed" else None
-    drawn = Posterior(sites, problem, X, "gaussian", fixed).draw(new)
+    drawn = PredictiveDistribution(Posterior(sites, problem, X, "gaussian", fixed)).sample(new)
     return X, new, scores, problem, type(drawn)(*(part[kept] for part in drawn))
 
 

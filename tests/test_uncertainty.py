@@ -99,7 +99,8 @@ def test_ignorance_grows_away_from_the_data(model):
 def test_the_representer_form_knows_no_ignorance_there(model):
     fitted, *_ = model
     process = fitted.predict_uncertainty(FAR)
-    expansion = dataclasses.replace(fitted.posterior_, remainder=False)
+    posterior = dataclasses.replace(fitted.posterior_, remainder=False)
+    expansion = dataclasses.replace(fitted.predictive_, posterior=posterior)
     representer = expansion.uncertainty(fitted.standardized_rows(FAR))
     assert np.all(representer.epistemic < 0.2 * process.epistemic)
     np.testing.assert_allclose(representer.probabilities, 1 / 3, atol=0.05)
