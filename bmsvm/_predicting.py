@@ -201,8 +201,24 @@ class Predicting:
             },
         )
 
-    def prediction_sets(self, X, level: float = 0.9) -> np.ndarray:
-        """Smallest sets of classes that hold the row's class with a given probability.
+    def prediction_sets(
+        self, X, level: float = 0.9, *, method: str = "bayes", by_class: bool = False
+    ) -> np.ndarray:
+        """Return sets of classes that hold the row's class with a given probability.
+
+        Parameters
+        ----------
+        X : array-like of shape (m, p)
+            Rows.
+        level : float
+            Probability that the set holds the class.
+        method : str
+            ``"bayes"``: the smallest sets of that predictive probability. ``"conformal"``: sets by
+            jackknife+, which hold the class of a row like the training rows with probability at
+            least ``2 level - 1`` even if the model is wrong, and about ``level`` in practice; they
+            can be empty where no class fits.
+        by_class : bool
+            Whether conformal sets reach the level within each class, not only on average.
 
         Returns
         -------
@@ -210,7 +226,15 @@ class Predicting:
             Membership of the classes, in the order of ``classes_``.
         """
         check_probability("level", level)
-        return uncertainty.prediction_sets(self.predict_proba(X), level)
+        check_choice("method", method, ("bayes", "conformal"))
+        check_flag("by_class", by_class)
+        if by_class and method == "bayes":
+            raise ValueError('by_class=True needs method="conformal"; got method="bayes"')
+        check_is_fitted(self, "predictive_")
+        if method == "bayes":
+            return uncertainty.prediction_sets(self.predict_proba(X), level)
+        rows = self.standardized_rows(X)
+        return self.predictive_.conformal_sets(rows, level, by_class=by_class)
 
     def predict_reject(
         self, X, error: float = 0.05, *, each_row: bool = False

@@ -319,12 +319,17 @@ class Posterior:
         chosen = self._chosen_rows()
         if self.problem.likelihood == "squared":
             found = held_out_draws_of_table(
-                self.problem, chosen, seed=self.seed, num_draws=LOO_DRAWS
+                self.problem, chosen, seed=self.seed, num_draws=len(self.loo_draws)
             )
             return found, chosen
         draws, problem = self._for_leave_one_out(LOO_DRAWS)
         with jax.enable_x64(True):
             return held_out_draws(draws, problem, seed=self.seed), chosen
+
+    @property
+    def loo_draws(self) -> np.ndarray:
+        """Indices of the draws of :meth:`held_out_draws`."""
+        return spaced_rows(self.n_draws, LOO_DRAWS)
 
     def _chosen_rows(self) -> np.ndarray:
         """Return the indices of the rows that leave-one-out predicts."""
@@ -334,8 +339,7 @@ class Posterior:
     def _for_leave_one_out(self, max_draws: int | None) -> tuple[dict[str, np.ndarray], Problem]:
         """Draws, flat and evenly spaced, and the rows that are predicted."""
         problem, total = self.problem, self.n_draws
-        count = total if max_draws is None else min(total, max_draws)
-        which = np.unique(np.linspace(0, total - 1, count).astype(int))
+        which = spaced_rows(total, total if max_draws is None else max_draws)
         sites = ["scores"] if "scores" in self.samples else ["weights", "intercept"]
         if "scores" not in self.samples:
             problem = some_rows(problem, LOO_ROWS)

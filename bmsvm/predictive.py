@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 
 from bmsvm._validation import check_probability
@@ -19,6 +21,7 @@ from bmsvm.models.theta import nearest_on_grid
 from bmsvm.posterior import Posterior
 from bmsvm.prediction import uncertainty
 from bmsvm.prediction.calibration import Calibration, best_calibration, calibrated_draws
+from bmsvm.prediction.conformal import HeldOutRows, conformal_sets
 from bmsvm.prediction.evaluate import pad_rows
 from bmsvm.prediction.squares import LeastSquares, least_squares, roots_of
 from bmsvm.rows import PiecewiseRows
@@ -54,6 +57,18 @@ class _Part(NamedTuple):
     rows: slice
     probabilities: np.ndarray
     functions: np.ndarray
+
+
+class _HeldOut(NamedTuple):
+    """Training rows without their labels: labels and weights (n,), draws (n, c, s), weights of
+    these (n, s), and log probabilities of least squares (n, c) or None.
+    """
+
+    labels: np.ndarray
+    row_weights: np.ndarray
+    draws: np.ndarray
+    draw_weights: np.ndarray
+    squares: np.ndarray | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,6 +176,14 @@ class PredictiveDistribution:
             theta of these; None: several are averaged. With a basis of low rank it is that of the
             basis; where this was sampled on a grid, the value nearest to its posterior median.
         """
+        held_out, fit = self._held_out(squares, lengthscale)
+        calibration = best_calibration(
+            held_out.draws, held_out.draw_weights, held_out.squares, *held_out[:2]
+        )
+        return replace(self, calibration=calibration, squares=fit)
+
+    def _held_out(self, squares: bool, lengthscale: Any) -> tuple[_HeldOut, LeastSquares | None]:
+        """Predict training rows without their labels; and fit least squares, if wanted."""
         posterior, problem = self.posterior, self.posterior.problem
         n = len(posterior.training_rows)  # rows beyond are spare ones
         labels = np.asarray(problem.labels)
@@ -169,7 +192,7 @@ class PredictiveDistribution:
             weights = np.asarray(problem.row_weights, np.float64)
         draws, which = posterior.held_out_draws()
         real = which < n
-        which, fit, held_out = which[real], None, None
+        which, fit, logs = which[real], None, None
         if squares:
             low_rank = problem.basis_map is not None
             if low_rank:
@@ -177,12 +200,55 @@ class PredictiveDistribution:
             fitted = np.union1d(which, spaced_rows(n, SQUARES_ROWS if low_rank else n))
             kernel = as_kernel(posterior.kernel)
             roots = roots_of(problem, fitted, posterior.training_rows, kernel, lengthscale)
-            fit, logs = least_squares(roots, labels[fitted], problem.n_classes, weights[fitted])
-            held_out = logs[np.searchsorted(fitted, which)]
-        calibration = best_calibration(
-            draws.probabilities[real], draws.weights[real], held_out, labels[which], weights[which]
+            fit, every = least_squares(roots, labels[fitted], problem.n_classes, weights[fitted])
+            logs = every[np.searchsorted(fitted, which)]
+        found = _HeldOut(
+            labels[which], weights[which], draws.probabilities[real], draws.weights[real], logs
         )
-        return replace(self, calibration=calibration, squares=fit)
+        return found, fit
+
+    @functools.cached_property
+    def held_out_rows(self) -> HeldOutRows:
+        """Training rows, each predicted without its label, as conformal sets need them.
+
+        At most 2000 of them, evenly spaced, if the scores were integrated out.
+        """
+        theta = None
+        if self.squares is not None and len(self.squares.lengthscales) == 1:
+            theta = self.squares.lengthscales[0]
+        held_out, _ = self._held_out(self.squares is not None, theta)
+        q, weights = held_out.draws, held_out.draw_weights
+        if self.calibration is not None:
+            q = calibrated_draws(q, held_out.squares, self.calibration, weights)
+        means = np.einsum("ncs,ns->nc", q, weights)
+        return HeldOutRows(held_out.labels, means, self.posterior.loo_draws, weights)
+
+    def conformal_sets(
+        self, rows: np.ndarray | PiecewiseRows, level: float, *, by_class: bool = False
+    ) -> np.ndarray:
+        """Return sets of classes by jackknife+ (:mod:`bmsvm.prediction.conformal`): shape (m, c).
+
+        Parameters
+        ----------
+        rows
+            The rows.
+        level
+            Share of rows whose set should hold their class.
+        by_class
+            Whether that holds within each class.
+        """
+        check_probability("level", level)
+        held_out = self.held_out_rows
+        parts = [
+            conformal_sets(
+                held_out, part.probabilities[:, :, held_out.draws], level, by_class=by_class
+            )
+            for part in self.draws(rows)
+        ]
+        return np.concatenate(parts)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "held_out_rows"}
 
 
 def _one_basis(posterior: Posterior) -> tuple[Problem, Any]:
@@ -192,4 +258,4 @@ def _one_basis(posterior: Posterior) -> tuple[Problem, Any]:
         return problem, posterior.lengthscale
     values = np.asarray(problem.grid.values)
     index = int(nearest_on_grid(np.median(posterior.flat("lengthscale"), keepdims=True), values)[0])
-    return problem.at(index), values[index]
+    return problem.at(jnp.asarray(index)), values[index]

@@ -126,7 +126,12 @@ def _centred(draws: np.ndarray, weights: np.ndarray | None = None) -> _Centred:
     return _Centred(np.log(mean), logs)
 
 
-def calibrated_draws(draws: np.ndarray, squares: np.ndarray | None, by: Calibration) -> np.ndarray:
+def calibrated_draws(
+    draws: np.ndarray,
+    squares: np.ndarray | None,
+    by: Calibration,
+    weights: np.ndarray | None = None,
+) -> np.ndarray:
     """Draws q of calibrated probabilities: shape (m, c, s).
 
     Parameters
@@ -137,8 +142,10 @@ def calibrated_draws(draws: np.ndarray, squares: np.ndarray | None, by: Calibrat
         Log probabilities of least squares, shape (m, c), or None.
     by
         The calibration; its share is 0 without least squares.
+    weights
+        Weights of the draws at each row, which sum to one, shape (m, s). Default: equal ones.
     """
-    centre, deviations = _centred(draws)
+    centre, deviations = _centred(draws, weights)
     if squares is not None:
         centre = (1 - by.share) * centre + by.share * squares
     logits = by.power * (centre[:, :, None] + by.spread * deviations)
