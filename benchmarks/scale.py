@@ -66,7 +66,6 @@ from bmsvm.kernels.low_rank import landmarks_of
 from bmsvm.models.couplings import contrast
 from bmsvm.models.likelihoods import class_probabilities
 from bmsvm.models.quadrature import noise_nodes, normal_points
-from bmsvm.prediction.calibration import NONE
 
 CLASSES, RANK, FEATURES, LENGTHSCALE = 5, 512, 4, 1.5
 RESULTS = Path(__file__).parent / "results" / "scale.json"
@@ -402,8 +401,8 @@ def exact(n: int = 2000, rank: int = 500) -> dict:
         fit = BMSVMClassifier(approximation=how, random_state=seed, **settings).fit(X[:n], y[:n])
         seconds[name] = time.perf_counter() - began
         chances[name] = fit.predict_proba(X[n:])
-        plain = replace(fit.posterior_, calibration=NONE)
-        chances[f"{name}, not calibrated"] = plain.probabilities(fit.standardized_rows(X[n:]))
+        rows = fit.standardized_rows(X[n:])
+        chances[f"{name}, not calibrated"] = fit.posterior_.probabilities(rows)
     found = {"seconds": seconds}
     for name in chances:
         plain = "exact, not calibrated" if "not cal" in name else "exact"
@@ -440,7 +439,7 @@ def svc(n: int = 10_000, n_classes: int = 6) -> dict:
         fit = BMSVMClassifier(approximation=how, random_state=0).fit(X[train], y[train])
         problem = fit.posterior_.problem
         shape, error = problem.factor.basis.shape, float(problem.basis_map.error)
-        print(shape, f"error {error:.3f}", fit.lengthscale_, fit.posterior_.calibration)
+        print(shape, f"error {error:.3f}", fit.lengthscale_, fit.predictive_.calibration)
         name = "bmsvm" if rank is None else f"bmsvm, rank {rank}"
         note(name, fit.predict_proba(X[test]), time.perf_counter() - began)
     return found

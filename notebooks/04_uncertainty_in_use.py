@@ -185,14 +185,15 @@ direction /= np.linalg.norm(direction, axis=1, keepdims=True)
 distances = np.array([0, 1, 2, 4, 8, 16, 32])
 walks = [X_new[:40] + step * direction * X.std(0) for step in distances]
 standardized = [model.standardized_rows(walk) for walk in walks]
-expansion = replace(model.posterior_, remainder=False)  # the same draws
+process = model.predictive_
+expansion = replace(process, posterior=replace(process.posterior, remainder=False))  # same draws
 figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
-for posterior, line, label in (
-    (model.posterior_, "-", "Gaussian process"),
+for predictive, line, label in (
+    (process, "-", "Gaussian process"),
     (expansion, "--", "kernel expansion (1)"),
 ):
-    epistemic = [posterior.uncertainty(rows).epistemic.mean() for rows in standardized]
-    largest = [posterior.probabilities(rows).max(1).mean() for rows in standardized]
+    epistemic = [predictive.uncertainty(rows).epistemic.mean() for rows in standardized]
+    largest = [predictive.probabilities(rows).max(1).mean() for rows in standardized]
     left.plot(distances, epistemic, line, label=label)
     right.plot(distances, largest, line, label=label)
 right.plot(

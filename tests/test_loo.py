@@ -9,7 +9,7 @@ from sklearn.model_selection import LeaveOneOut
 
 from bmsvm import GridCV, Nystrom, Sampled, prepare
 from bmsvm.models.couplings import contrast
-from bmsvm.prediction.leave_one_out import _smooth, cavity, leave_one_out
+from bmsvm.prediction.leave_one_out import _smooth, cavity, held_out_draws, leave_one_out
 from reproduction.simulate import likelihood_of_rows
 
 CASES = (
@@ -66,6 +66,80 @@ def test_predictions_are_those_of_exact_posteriors_without_the_row(case):
         assert np.exp(found.log_score[i]) == pytest.approx(expected, rel=0.03)
     np.testing.assert_allclose(found.probabilities.sum(1), 1, rtol=1e-9)
     assert found.pareto_k.max() < 0.7
+
+
+def weighted_moments(values, weights):
+    """Mean and mean square of values (..., s) by weights that sum to one, and their errors."""
+    moments = [np.sum(weights * values**power, axis=-1) for power in (1, 2)]
+    errors = [
+        np.sqrt(np.sum((weights * (values**power - mean[..., None])) ** 2, axis=-1))
+        for power, mean in zip((1, 2), moments, strict=True)
+    ]
+    return np.array(moments), np.array(errors)
+
+
+def held_out(case, size=10_000):
+    """Held-out draws and integrated predictions from exact draws of a posterior."""
+    problem, draws = oracle.exact_draws(case, size)
+    sites = {
+        "scores": draws.columns @ contrast(case.n_classes).T,
+        "noise_variance": draws.noise_variance,
+        "precision": draws.precision,
+    }
+    return held_out_draws(sites, problem, seed=0), leave_one_out(sites, problem)
+
+
+@pytest.mark.parametrize("case", [CASES[0], CASES[2]], ids=str)
+def test_held_out_draws_have_the_integrated_probabilities_as_their_mean(case):
+    """Within Monte Carlo error, and 0.003 for the points of the noise. False alarm: 1e-4."""
+    draws, integrated = held_out(case)
+    assert draws.probabilities.shape == (len(case.labels), case.n_classes, 10_000)
+    np.testing.assert_allclose(draws.probabilities.sum(1), 1, rtol=1e-9)
+    np.testing.assert_allclose(draws.weights.sum(1), 1)
+    np.testing.assert_allclose(draws.pareto_k, integrated.pareto_k, atol=0.1)
+    mean, error = weighted_moments(draws.probabilities, draws.weights[:, None])
+    distance = np.abs(mean[0] - integrated.probabilities)
+    bound = oracle.threshold(1e-4, mean[0].size)
+    assert np.all(distance < bound * error[0] + 0.003)
+
+
+def test_held_out_draws_are_those_of_exact_posteriors_without_the_row():
+    """Mean and mean square of p(y | f_i), f_i given the other labels; two classes.
+
+    The other side weighs draws of the prior by the likelihood of the other rows, and integrates the
+    noise by quadrature. Within Monte Carlo error, and 0.003 for the points. False alarm: 1e-4.
+    """
+    case = CASES[2]
+    draws, _ = held_out(case)
+    problem = case.problem()
+    prior = oracle.prior_draws(np.random.default_rng(1), 1 << 17, problem)
+    labels, n, to_scores = np.array(case.labels), len(case.labels), contrast(2)[:, 0]
+    rows = np.arange(n)
+
+    def softmax(columns):
+        excess = np.exp(np.maximum(columns[..., None] * to_scores + 1, 0))  # eq. (21), d = 1
+        return excess / excess.sum(-1, keepdims=True)
+
+    own = softmax(prior.columns[:, :, 0])[:, rows, labels]
+    basis, values = map(np.asarray, problem.factor)
+    functions = (prior.weights[:, :, 0] * np.sqrt(values)) @ basis.T + prior.intercept
+    nodes, mass = np.polynomial.hermite_e.hermegauss(24)
+    sigma = np.sqrt(prior.noise_variance)[:, None]
+    p = sum(
+        m * softmax(functions + sigma * node)[..., 0] for node, m in zip(nodes, mass, strict=True)
+    )
+    p = p / mass.sum()
+    z = []
+    for i in range(n):
+        weight = own[:, rows != i].prod(1)
+        expected, error = weighted_moments(p[:, i], weight / weight.sum())
+        found, own_error = weighted_moments(draws.probabilities[i, 0], draws.weights[i])
+        far = np.maximum(np.abs(found - expected) - 0.003, 0)
+        z.append(far / np.hypot(error, own_error))
+        # Weights matter: without them the row's own label would be seen.
+        equal = draws.probabilities[i, 0].mean()
+        assert abs(equal - expected[0]) > 0.01
+    assert oracle.largest(np.array(z)) < oracle.threshold(1e-4, 2 * n)
 
 
 @pytest.mark.long

@@ -93,6 +93,24 @@ def test_pairs_weigh_by_score_and_prior():
     assert modes._shares(losses, np.ones(2), np.full(2, 0.01))[1, 0] == pytest.approx(1, abs=1e-6)
 
 
+def test_pairs_are_scored_after_calibration(monkeypatch):
+    """Held-out scores, too large by a factor, are sharpened by the power found on a fine grid."""
+    X, y = data(40, 0.3)
+    weights = np.linspace(0.5, 2.0, 40)
+    scores = 6.0 * np.eye(3)[data(40)[1]] + np.random.default_rng(1).normal(size=(40, 3))
+    monkeypatch.setattr(modes, "_held_out_modes", lambda *args: scores[None, None])
+    options = {"grid": [1.0], "precisions": [0.1], "repeats": 1}
+    found = find(X, y, model={"row_weights": weights}, **options).log_loss.item()
+    chance, logs = 0.5 / 40.5, np.linspace(-4, 4, 8001)
+    sharp = scipy.special.softmax(np.exp(logs)[:, None, None] * scores, axis=2)
+    own = ((1 - chance) * sharp + chance / 3)[:, np.arange(40), y]
+    totals = np.log(own) @ weights
+    best = np.argmax(totals - 0.5 * logs**2)
+    assert found == pytest.approx(-totals[best] / weights.sum(), rel=1e-4)
+    raw = -np.average(scipy.special.log_softmax(scores, axis=1)[np.arange(40), y], weights=weights)
+    assert found < raw - 0.2
+
+
 def find(X, y, seed=0, model=None, **options):
     return ModeCV(**options).select(X, y, rng_key=jax.random.key(seed), **(model or {}))
 

@@ -38,6 +38,7 @@ BLOCKS = "bmsvm.inference.blocks"
 COLLAPSED = "bmsvm.inference.collapsed"
 LOW_RANK = "bmsvm.kernels.low_rank"
 CONVERGENCE = "bmsvm.convergence"
+CALIBRATION = "bmsvm.prediction.calibration"
 
 MUTANTS = (
     Mutant(
@@ -313,6 +314,120 @@ MUTANTS = (
         'left / draw["precision"]',
         "0.0",
         "test_loo.py low_rank",
+    ),
+    Mutant(
+        "leave-one-out: draws that have seen a row's label count as others do",
+        "bmsvm.prediction.leave_one_out:held_out_draws",
+        "np.exp(log_weights)",
+        "np.full(log_weights.shape, 1 / log_weights.shape[1])",
+        "test_loo.py held_out_draws_are_those",
+    ),
+    Mutant(
+        "prediction: all draws share the points of the noise",
+        "bmsvm.posterior:Posterior._points",
+        "points.reshape(-1, per_draw, k)[order]",
+        "points.reshape(-1, per_draw, k)[0 * order]",
+        "test_posterior.py noise_is_integrated",
+    ),
+    Mutant(
+        "prediction: intervals of draws that are not calibrated",
+        "bmsvm.predictive:PredictiveDistribution.uncertainty",
+        "self.draws(rows, functions=True)",
+        "self.posterior.evaluate(rows)",
+        "test_predictive.py every_number and calibrated",
+    ),
+    Mutant(
+        "prediction: entropy of the mean that is not calibrated",
+        "bmsvm.predictive:PredictiveDistribution.uncertainty",
+        "uncertainty.Uncertainty(*(np.concatenate(each) for each in zip(*parts, strict=True)))",
+        """uncertainty.Uncertainty(
+            *(np.concatenate(each) for each in zip(*parts, strict=True))
+        )._replace(entropy=uncertainty.entropy(self.posterior.probabilities(rows)))""",
+        "test_predictive.py every_number and calibrated",
+    ),
+    Mutant(
+        "prediction: labels are drawn by the mean of the draws",
+        "bmsvm.predictive:PredictiveDistribution.sample",
+        "np.cumsum(q, axis=-1)[..., :-1]",
+        "np.cumsum(q.mean(axis=0, keepdims=True), axis=-1)[..., :-1]",
+        "test_predictive.py labels_are_drawn and calibrated",
+    ),
+    Mutant(
+        "calibration: the share goes to the posterior",
+        f"{CALIBRATION}:calibrated_draws",
+        "(1 - by.share) * centre + by.share * squares",
+        "by.share * centre + (1 - by.share) * squares",
+        "test_calibration.py draws_are_those_of",
+    ),
+    Mutant(
+        "calibration: the share of the score goes to the posterior",
+        f"{CALIBRATION}:calibration_loss.loss_and_slope",
+        "(1 - share) * centre + share * squares",
+        "share * centre + (1 - share) * squares",
+        "test_calibration.py loss_is_minus",
+    ),
+    Mutant(
+        "calibration: the spread is ignored",
+        f"{CALIBRATION}:calibrated_draws",
+        "by.spread * deviations",
+        "deviations",
+        "test_calibration.py draws_are_those_of",
+    ),
+    Mutant(
+        "calibration: the spread is ignored in the score",
+        f"{CALIBRATION}:calibration_loss.loss_and_slope",
+        "power * spread * deviations",
+        "power * deviations",
+        "test_calibration.py loss_is_minus",
+    ),
+    Mutant(
+        "calibration: chance is left out",
+        f"{CALIBRATION}:calibrated_draws",
+        "(1 - by.chance) * sharp + by.chance / sharp.shape[1]",
+        "sharp",
+        "test_calibration.py draws_are_those_of",
+    ),
+    Mutant(
+        "calibration: chance is left out of the score",
+        f"{CALIBRATION}:calibration_loss.loss_and_slope",
+        "(1 - chance) * mine.sum(axis=1) + chance / n_classes",
+        "(1 - chance) * mine.sum(axis=1)",
+        "test_calibration.py loss_is_minus",
+    ),
+    Mutant(
+        "calibration: rows count alike whatever their weights",
+        f"{CALIBRATION}:best_calibration",
+        "each[kept]",
+        "np.ones(int(kept.sum()))",
+        "test_calibration.py best_calibration_is_that",
+    ),
+    Mutant(
+        "calibration: pairs of theta and tau are scored without it",
+        "bmsvm.selection.modes:_calibrated_log_loss",
+        "-best_power(scores, labels, weights)[1]",
+        "-weights @ scipy.special.log_softmax(scores, axis=1)[np.arange(len(labels)), labels]",
+        "test_modes.py scored_after_calibration",
+    ),
+    Mutant(
+        "least squares: a row is predicted with its own label",
+        "bmsvm.prediction.squares:_solutions",
+        "codes - solved / diagonal[:, None]",
+        "codes - solved / weights[:, None]",
+        "test_squares.py dense_solution",
+    ),
+    Mutant(
+        "least squares: pairs are averaged without their powers",
+        "bmsvm.prediction.squares:least_squares",
+        "powers * shares / shares.sum()",
+        "shares / shares.sum()",
+        "test_squares.py averaged_by_the_exponential",
+    ),
+    Mutant(
+        "decision: the loss is read with the true class in the column",
+        "bmsvm.prediction.uncertainty:decide",
+        "probabilities @ loss",
+        "probabilities @ loss.T",
+        "test_predictive.py smallest_expected_loss",
     ),
     Mutant(
         "model file: the digest leaves out the values of the arrays",
