@@ -60,8 +60,10 @@ class _Part(NamedTuple):
 
 
 class _HeldOut(NamedTuple):
-    """Training rows without their labels: labels and weights (n,), draws (n, c, s), weights of
-    these (n, s), and log probabilities of least squares (n, c) or None.
+    """Predictions of training rows without their labels.
+
+    Labels and weights of the rows (n,), draws (n, c, s), weights of these (n, s), and log
+    probabilities of least squares (n, c) or None.
     """
 
     labels: np.ndarray

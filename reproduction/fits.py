@@ -36,6 +36,7 @@ from bmsvm.convergence import diagnose
 from bmsvm.inference import Blocks, Run
 from bmsvm.inference.adaptation import Phase
 from bmsvm.inference.algorithm import Algorithm
+from bmsvm.inference.table import PosteriorTable
 from bmsvm.kernels import Factor
 from bmsvm.machines import Grid
 from bmsvm.models import scores_of
@@ -45,7 +46,7 @@ from bmsvm.models.integrated import draw_columns
 from bmsvm.models.theta import Design, masked_design, nearest_on_grid
 from reproduction.all_rows import all_rows_blocks, all_rows_problem
 from reproduction.protocol import standardized
-from reproduction.simulate import LIVELY
+from reproduction.simulate import COMPACT, LIVELY
 
 __all__ = [
     "MACHINES",
@@ -228,8 +229,10 @@ def _sites(sampled: bool) -> tuple[str, ...]:
 
 # Simulation-based calibration ----------------------------------------------------------------
 
-N_ROWS, N_CLASSES = 8, 3
-ROWS = np.random.default_rng(1).normal(size=(N_ROWS, 2))
+N_CLASSES = 3
+ROWS = np.random.default_rng(1).normal(size=(8, 2))
+FEW_ROWS = 4
+"""Rows under ``squared``: one draw of the prior in a dozen is near the code of a class in a row."""
 THETA = 1.5
 THETAS = np.geomspace(0.5, 4.0, 5)
 RANK = 3
@@ -245,8 +248,8 @@ class Configuration(NamedTuple):
         ``"exact"``; ``"truncated"``: the leading columns of the factor, as of a singular Gram
         matrix of many rows; ``"nystrom"`` or ``"fourier"``.
     sampler
-        ``"hmc"``; or ``"collapsed"``, which has a model of its own, see
-        :mod:`reproduction.simulate`.
+        ``"hmc"``; ``"collapsed"``, which has a model of its own, see
+        :mod:`reproduction.simulate`; or ``"table"`` under ``squared``.
     """
 
     likelihood: str
@@ -260,6 +263,11 @@ class Configuration(NamedTuple):
         """All of it in one word."""
         return "-".join(self)
 
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return FEW_ROWS if self.likelihood == "squared" else len(ROWS)
+
 
 APPROXIMATIONS = {"nystrom": Nystrom(rank=RANK), "fourier": Fourier(rank=RANK)}
 
@@ -267,12 +275,12 @@ APPROXIMATIONS = {"nystrom": Nystrom(rank=RANK), "fourier": Fourier(rank=RANK)}
 def calibration_problem(configuration: Configuration, labels: np.ndarray) -> Problem:
     """Return the model of a configuration with labels (n,), among which every class occurs."""
     problem = prepare(
-        ROWS,
+        ROWS[: configuration.n_rows],
         labels,
         lengthscale=Sampled(grid=THETAS) if configuration.theta == "sampled" else THETA,
         coupling=configuration.coupling,
         likelihood=configuration.likelihood,
-        hyperparameters=LIVELY,
+        hyperparameters=COMPACT if configuration.likelihood == "squared" else LIVELY,
         approximation=APPROXIMATIONS.get(configuration.factor),
     )
     return _truncated(problem, RANK) if configuration.factor == "truncated" else problem
@@ -280,8 +288,9 @@ def calibration_problem(configuration: Configuration, labels: np.ndarray) -> Pro
 
 def noise_nodes_of(configuration: Configuration, problem: Problem) -> np.ndarray | None:
     """Points (J, k) of the noise in the model of the collapsed sampler; None for the others."""
-    setup = _algorithm(configuration, problem).setup(problem)
-    return None if setup is None else np.asarray(setup.reference.nodes)
+    if configuration.sampler != "collapsed":
+        return None
+    return np.asarray(_algorithm(configuration, problem).setup(problem).reference.nodes)
 
 
 def _algorithm(configuration: Configuration, problem: Problem) -> Algorithm:
@@ -323,12 +332,32 @@ def calibration_draws(
     dict
         Draws (N, s, ...) of the parameters, of the scores (n, c) and of the functions (n, c).
     """
+    if configuration.sampler == "table":
+        each_table = [_table_draws(*one, draws) for one in zip(keys, problems, strict=True)]
+        return {name: np.stack([d[name] for d in each_table]) for name in each_table[0]}
     algorithm = _algorithm(configuration, problems[0])
     each = [(problem, algorithm.setup(problem)) for problem in problems]
     stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *each)
     lengths = jnp.asarray(warmup), jnp.asarray(thinning)
     found = _chains(keys, stacked, *lengths, algorithm=algorithm, draws=draws)
     return jax.tree.map(np.asarray, found)
+
+
+def _table_draws(key: jax.Array, problem: Problem, draws: int) -> dict[str, np.ndarray]:
+    """Draw from the table of one problem; and the functions at the rows."""
+    seed = np.asarray(jax.random.key_data(key))
+    first, second = np.random.default_rng(seed).random(2)
+    table = PosteriorTable(problem, origin=(first, second))
+    found = table.draw(np.tile(seed, (draws, 1)), np.arange(draws))
+    theta = np.zeros(draws, int)
+    if problem.grid is not None:
+        theta = nearest_on_grid(found["lengthscale"], np.asarray(problem.grid.values))
+    weights, back = found.pop("weights"), contrast(problem.n_classes).T
+    inside = [
+        table.rows[g].design(slice(None)) @ v[: table.rows[g].rank] @ back
+        for g, v in zip(theta, weights, strict=True)
+    ]
+    return {**found, "functions": found["intercept"][:, None] + np.stack(inside)}
 
 
 @functools.partial(jax.jit, static_argnames=("algorithm", "draws"))

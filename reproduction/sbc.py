@@ -5,9 +5,9 @@ on the labels, and each parameter is ranked among its draws (Talts et al., 2018)
 right, ranks are uniform, whatever the prior and however little the labels say. Labels among which a
 class does not occur are drawn again: that leaves the posterior given the labels as it is.
 
-``python -m reproduction.sbc`` runs all configurations: two couplings, three likelihoods, theta
+``python -m reproduction.sbc`` runs all configurations: two couplings, four likelihoods, theta
 fixed and sampled, exact and truncated factors of the kernel; and approximations of low rank, under
-HMC and under collapsed HMC.
+HMC and under collapsed HMC. ``squared`` is drawn from its table too.
 """
 
 from __future__ import annotations
@@ -33,7 +33,6 @@ from reproduction.cells import run_cells, write_text
 from reproduction.ecdf import counts_below, p_value, simultaneous_band
 from reproduction.fits import (
     N_CLASSES,
-    N_ROWS,
     THETAS,
     Configuration,
     calibration_draws,
@@ -44,20 +43,30 @@ from reproduction.simulate import Joint, draw_joint, likelihood_of_rows
 
 __all__ = ["CONFIGURATIONS", "FULL", "QUICK", "Settings", "draw_ranks", "main", "ranks_of"]
 
+CHAINED = tuple(name for name in LIKELIHOODS if name != "squared")
+"""Likelihoods that are sampled by chains alone."""
+
 CONFIGURATIONS = (
     *(
         Configuration(*each)
         for each in itertools.product(
-            LIKELIHOODS, COUPLINGS, ("fixed", "sampled"), ("exact", "truncated")
+            CHAINED, COUPLINGS, ("fixed", "sampled"), ("exact", "truncated")
         )
     ),
-    *(Configuration(each, "sum_to_zero", "fixed", "nystrom") for each in LIKELIHOODS),
+    *(Configuration(each, "sum_to_zero", "fixed", "nystrom") for each in CHAINED),
     *(
         Configuration(likelihood, "sum_to_zero", "fixed", kind, "collapsed")
         for likelihood, kind in itertools.product(("hinge", "normalized"), ("nystrom", "fourier"))
     ),
+    *(
+        Configuration("squared", "sum_to_zero", *each)
+        for each in itertools.product(
+            ("fixed", "sampled"), ("exact", "truncated"), ("table", "hmc")
+        )
+    ),
 )
-"""All that ships and can be simulated; low rank goes with ``sum_to_zero`` and theta fixed only."""
+"""All that ships and can be simulated; low rank goes with ``sum_to_zero`` and theta fixed only.
+``squared`` with ``independent`` cannot: hardly a draw of the prior would be kept."""
 
 QUICK_NAMES = ("normalized-sum_to_zero-sampled-exact-hmc", "hinge-independent-fixed-truncated")
 
@@ -107,7 +116,7 @@ def quantities(
         "log tau": np.log(draws["precision"]),
         "b 1": draws["intercept"][..., 0],
         "f 1,1": functions[..., 0, 0],
-        f"f {N_ROWS},2": functions[..., -1, 1],
+        f"f {functions.shape[-2]},2": functions[..., -1, 1],
         "z 2,3": scores[..., 1, 2],
     }
     if likelihood != "probit":  # where it is zero
@@ -140,7 +149,7 @@ def truths(joint: Joint, coupling: str) -> dict[str, np.ndarray]:
 
 def simulated(rng: np.random.Generator, size: int, configuration: Configuration) -> Joint:
     """Draw from the joint distribution, given that every class occurs."""
-    problem = calibration_problem(configuration, np.arange(N_ROWS) % N_CLASSES)
+    problem = calibration_problem(configuration, np.arange(configuration.n_rows) % N_CLASSES)
     nodes = noise_nodes_of(configuration, problem)
     parts: list[Joint] = []
     while sum(len(part.labels) for part in parts) < size:

@@ -8,11 +8,14 @@ from exactly, with no chain:
     ``sum_to_zero`` with ``normalized`` or ``probit``. All scores exist whatever the labels are, and
     L sums to 1 over the labels: parameters, scores and labels in turn.
 ``tilted``
-    ``sum_to_zero`` with ``hinge``, which sums to ``s(z) = sum_j L(j | z)`` and not to 1. The joint
-    density, normalised over labels and scores, has ``prod_i s(z_i)`` beside the prior. Since the
-    excesses ``e_j = (z_j + d)_+`` sum to E >= c/(c-1), ``s = exp(-E) sum_j exp(e_j)`` is at most
-    ``1 + (c-1) exp(-E) <= 1 + (c-1) exp(-c/(c-1))``, which a perfect row attains: a draw of the
-    prior is kept with probability ``prod_i s(z_i)/bound``, and labels are drawn by L.
+    ``sum_to_zero`` with ``hinge`` or ``squared``, which sum to ``s(z) = sum_j L(j | z)`` and not
+    to 1. The joint density, normalised over labels and scores, has ``prod_i s(z_i)`` beside the
+    prior. Under ``hinge``, since the excesses ``e_j = (z_j + d)_+`` sum to E >= c/(c-1),
+    ``s = exp(-E) sum_j exp(e_j)`` is at most ``1 + (c-1) exp(-E) <= 1 + (c-1) exp(-c/(c-1))``,
+    which a perfect row attains: a draw of the prior is kept with probability
+    ``prod_i s(z_i)/bound``, and labels are drawn by L.
+    The same with ``squared``: of the codes, a distance D apart, all but one are D/2 or more from z,
+    and s is at most ``1 + (c-1) exp(-D^2/(8 s^2))``.
 ``paired``
     ``independent``. Which scores exist depends on the labels: these are drawn first, uniformly,
     then the scores, and a draw is kept with probability ``prod_i L(y_i | z_i)``.
@@ -38,7 +41,7 @@ from bmsvm import Hyperparameters, Problem
 from bmsvm.models import Position
 from bmsvm.models.couplings import contrast
 
-__all__ = ["LIVELY", "Joint", "draw_joint", "draw_parameters", "likelihood_of_rows"]
+__all__ = ["COMPACT", "LIVELY", "Joint", "draw_joint", "draw_parameters", "likelihood_of_rows"]
 
 LIVELY = Hyperparameters(
     noise_shape=5.0,
@@ -48,6 +51,15 @@ LIVELY = Hyperparameters(
     intercept_precision=2.0,
 )
 """Priors under which no scale is much larger than another, so that every term matters."""
+
+COMPACT = Hyperparameters(
+    noise_shape=10.0,
+    noise_rate=3.0,
+    precision_shape=6.0,
+    precision_rate=4.0,
+    intercept_precision=2.0,
+)
+"""The same for ``squared``: scores are about as large as codes, or hardly a draw would be kept."""
 
 BATCH = 1 << 16
 
@@ -94,8 +106,15 @@ def _array(values: np.ndarray) -> jax.Array:
 
 
 def likelihood_of_rows(scores: np.ndarray, labels: np.ndarray, likelihood: str) -> np.ndarray:
-    """L(y | z) of scores (..., c) at labels (...): eqs. (11) and (21), or the largest score."""
+    """L(y | z) of scores (..., c) at labels (...): eqs. (11) and (21), or the largest score.
+
+    Under ``squared`` ``exp(-|z - code_y|^2/(2 s^2))`` with s half the margin offset.
+    """
     c = scores.shape[-1]
+    if likelihood == "squared":
+        codes = (c * np.eye(c) - 1) / (c - 1)
+        distance = np.sum((scores - codes[labels]) ** 2, axis=-1)
+        return np.exp(-2 * (c - 1) ** 2 * distance)
     if likelihood == "probit":
         return (scores.argmax(-1) == labels).astype(float)
     excess = np.maximum(scores + 1 / (c - 1), 0)
@@ -155,9 +174,11 @@ def _rows_of_scores(
         [likelihood_of_rows(scores, np.full(size, j), likelihood) for j in range(c)], axis=-1
     )
     total = each.sum(-1)
-    bound = 1 + (c - 1) * np.exp(-c / (c - 1)) if likelihood == "hinge" else 1.0
+    tilted = likelihood in ("hinge", "squared")
+    exponent = c / (c - 1) if likelihood == "hinge" else c**2  # D^2 = 2 c^2/(c-1)^2
+    bound = 1 + (c - 1) * np.exp(-exponent) if tilted else 1.0
     assert np.all(total <= bound * (1 + 1e-12))
-    kept = rng.uniform(size=size) * bound < total if likelihood == "hinge" else np.full(size, True)
+    kept = rng.uniform(size=size) * bound < total if tilted else np.full(size, True)
     shares = np.cumsum(each, axis=-1)
     labels = (rng.uniform(size=size)[:, None] * shares[:, -1:] >= shares).sum(-1)
     return columns, np.minimum(labels, c - 1), kept

@@ -12,7 +12,7 @@ import pytest
 from numpyro.infer import MCMC
 from references import setups, summaries
 
-from bmsvm import BMSVMGibbs
+from bmsvm import BMSVMGibbs, run_chains
 from bmsvm.models.couplings import class_vector
 from bmsvm.models.hierarchy import latent
 
@@ -25,14 +25,37 @@ PAIRS = {
     ("blobs", "hmc"): 1500,
     ("blobs", "gibbs"): 6000,
     ("blobs", "paper"): 30_000,
+    ("squares", "table"): 2000,
+    ("squares", "hmc"): 1500,
+    ("squares", "gibbs"): 6000,
 }
 
 REFERENCES = [*setups.SETUPS, *(f"{name}_theta" for name in setups.SETUPS), "iris_integrated"]
-LONG = [("wine", "gibbs"), ("blobs", "gibbs"), ("blobs", "paper")]
+LONG = [("wine", "gibbs"), ("blobs", "gibbs"), ("blobs", "paper"), ("squares", "gibbs")]
 
 
 def by_sampler(name, sampler, num_samples):
     problem = setups.problem_of(name)
+    draws = (
+        by_table(problem, num_samples)
+        if sampler == "table"
+        else by_chains(problem, sampler, num_samples)
+    )
+
+    def functions(intercept, weights):
+        shown = latent(0.0, weights, problem)[: setups.ROWS_SHOWN]
+        return intercept + class_vector(shown, problem.coupling)
+
+    draws["latent"] = jax.vmap(jax.vmap(functions))(draws["intercept"], draws["weights"])
+    return summaries.summarize(setups.sites_of(draws))
+
+
+def by_table(problem, num_samples):
+    run = run_chains(BMSVMGibbs(), jax.random.key(41), problem, num_samples=num_samples)
+    return dict(run.samples)
+
+
+def by_chains(problem, sampler, num_samples):
     mcmc = MCMC(
         BMSVMGibbs(sampler=sampler),
         num_warmup=500,
@@ -43,14 +66,7 @@ def by_sampler(name, sampler, num_samples):
         thinning=max(1, num_samples // 3000),
     )
     mcmc.run(jax.random.key(41), problem)
-    draws = mcmc.get_samples(group_by_chain=True)
-
-    def functions(intercept, weights):
-        shown = latent(0.0, weights, problem)[: setups.ROWS_SHOWN]
-        return intercept + class_vector(shown, problem.coupling)
-
-    draws["latent"] = jax.vmap(jax.vmap(functions))(draws["intercept"], draws["weights"])
-    return summaries.summarize(setups.sites_of(draws))
+    return mcmc.get_samples(group_by_chain=True)
 
 
 @pytest.mark.parametrize(

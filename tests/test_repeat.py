@@ -39,6 +39,7 @@ def test_rounds_are_the_blocks_one_after_another():
     ("likelihood", "name"),
     [
         ("hinge", "hamiltonian, lengthscale"),
+        ("squared", "hamiltonian, lengthscale"),
         ("normalized", "2 x (hamiltonian, scale, lengthscale)"),
         ("probit", "truncated_scores, scale, collapsed_parameters, lengthscale"),
     ],

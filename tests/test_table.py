@@ -41,7 +41,7 @@ from bmsvm.models.likelihoods import (
     squared_scale,
 )
 from bmsvm.models.quadrature import normal_points
-from bmsvm.prediction.leave_one_out import leave_one_out, leave_one_out_of_table
+from bmsvm.prediction.leave_one_out_of_table import leave_one_out_of_table
 
 LABELS = np.array([0, 1, 2, 2, 0, 1, 0])
 ROWS = np.random.default_rng(3).normal(size=(len(LABELS), 2)) + LABELS[:, None]
@@ -136,9 +136,9 @@ def from_table(table):
     p = table.cells.probabilities
     n = len(LABELS)
     functions, squares = np.zeros((n, 3)), np.zeros((n, 3))
-    for places, rows, moments, group in table.by_moments(np.arange(len(p))):
-        for at, place in enumerate(places):
-            cell = squared.Cell(*(part[at] for part in group))
+    for places, rows, moments in table.by_moments(np.arange(len(p))):
+        for place in places:
+            cell = table.cell(place, moments)
             found, variance = squared.functions_at(rows.design(slice(0, n)), moments, cell)
             found = found @ contrast(3).T
             functions += p[place] * found
@@ -227,7 +227,6 @@ def test_draws_have_the_moments_of_brute_force(lengthscale, weights):
     expected = brute_force(lengthscale, weights)
     table, draws = drawn(problem, size)
     logs = np.log(np.stack([draws["noise_variance"], draws["precision"]], axis=1))
-    theta = table.cells.theta * 0
     theta = (
         np.zeros(size, int)
         if lengthscale != "grid"
@@ -390,7 +389,7 @@ def test_an_unknown_likelihood_has_no_probabilities():
 def test_leave_one_out_is_what_fits_without_the_label_predict(lengthscale, weights):
     """A fit without the label of a row, for each row; its table is another."""
     problem = problem_of(lengthscale, weights)
-    found = leave_one_out({}, problem, num_nodes=64)
+    found = leave_one_out_of_table(problem, np.arange(problem.n_rows), num_nodes=64)
     assert np.all(found.pareto_k == 0)
     nodes = normal_points(64, 2, seed=0)
     whole = np.ones(len(LABELS)) if weights is None else np.array(weights)
@@ -400,9 +399,9 @@ def test_leave_one_out_is_what_fits_without_the_label_predict(lengthscale, weigh
         table = PosteriorTable(replace(problem, row_weights=jnp.asarray(without)), step=1.0)
         p = table.cells.probabilities
         expected = np.zeros(3)
-        for places, rows, moments, group in table.by_moments(np.arange(len(p))):
-            for at, place in enumerate(places):
-                cell = squared.Cell(*(part[at] for part in group))
+        for places, rows, moments in table.by_moments(np.arange(len(p))):
+            for place in places:
+                cell = table.cell(place, moments)
                 mean, variance = squared.functions_at(rows.design([row]), moments, cell)
                 around = (mean + np.sqrt(variance) * nodes) @ contrast(3).T
                 slope = 1.5 / (table.cells.noise_variance[place] + 0.0625)
@@ -436,7 +435,7 @@ def test_a_complete_basis_is_the_exact_factor(weights):
     np.testing.assert_allclose(one.log_evidence, other.log_evidence, atol=1e-5)
     for a, b in zip(from_table(one), from_table(other), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
-    left, right = (leave_one_out_of_table(each)[0] for each in (low, exact))
+    left, right = (leave_one_out_of_table(each, np.arange(each.n_rows)) for each in (low, exact))
     np.testing.assert_allclose(left.probabilities, right.probabilities, atol=1e-4)
 
 
@@ -453,8 +452,10 @@ def test_what_a_basis_leaves_is_noise_of_the_mean_row():
         gram = basis * eigenvalues @ basis.T + left * np.eye(len(LABELS))
         covariance = sigma2 * (gram / tau + 1 / HYPER.intercept_precision)
         covariance += (sigma2 + 0.0625) * np.eye(len(LABELS))
-        ((_, _, _, group),) = table.by_moments(np.array([place]))
-        found = squared.log_evidence(group, 2)[0] - len(LABELS) * np.log(2 * np.pi)
+        ((_, _, moments),) = table.by_moments(np.array([place]))
+        found = squared.log_evidence(table.cell(place, moments), 2) - len(LABELS) * np.log(
+            2 * np.pi
+        )
         density = scipy.stats.multivariate_normal(cov=covariance).logpdf(codes.T).sum()
         assert found == pytest.approx(density, abs=1e-6)
     draws = table.draw(np.zeros((5, 2), int), np.arange(5), scores=False)
@@ -465,7 +466,7 @@ def test_what_a_basis_leaves_is_noise_of_the_mean_row():
 def test_a_hundred_thousand_rows():
     rng = np.random.default_rng(0)
     labels = rng.integers(3, size=100_000)
-    rows = rng.normal(size=(len(labels), 3)) + 1.5 * rng.normal(size=(3, 3))[labels]
+    rows = rng.normal(size=(len(labels), 3)) + 2.5 * np.eye(3)[labels]
     problem = low_rank_problem(rows, labels, 64)
     run = run_chains(BMSVMGibbs(), jax.random.key(0), problem, num_samples=50)
     assert run.samples["weights"].shape == (4, 50, 64, 2)

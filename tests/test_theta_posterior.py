@@ -17,6 +17,7 @@ from bmsvm import BMSVMGibbs, Sampled, run_chains
 FALSE_ALARM = 1e-4
 PAIRS = [
     ("wine", setups.ON_GRID),
+    ("squares", setups.ON_GRID),
     pytest.param("iris", setups.ON_GRID, marks=pytest.mark.long),
     pytest.param("blobs", setups.ON_GRID, marks=pytest.mark.long),
     pytest.param("wine", setups.off_grid(every=2), marks=pytest.mark.long),

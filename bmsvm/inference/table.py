@@ -48,6 +48,9 @@ COARSE = np.arange(-5.0, 5.5, 1.0)
 MOST_ROUNDS = 40
 """Largest number of times that lattice is laid."""
 
+COLUMNS = 4
+"""Columns of the lattice, values of x, whose density is computed at a time."""
+
 GROUPS = 32
 """Most different weights of rows for which sums over the rows of one weight are kept."""
 
@@ -123,14 +126,25 @@ class RegressionOfCodes:
         """Noise variance sigma2 at x and tau."""
         return x / (1 + self.remainder / tau)
 
-    def moments(self, x: float) -> tuple[squared.Moments, float]:
-        """Return the sums over the rows at x, and the noise of a row of information one."""
-        key, noise = (0.0, x + self.scale2 / self.known[0]) if self.even else (x, 1.0)
+    def sharing(self, x: np.ndarray) -> list[np.ndarray]:
+        """Group values of x (m,) whose sums over the rows are the same: their indices."""
+        if self.even:
+            return [np.arange(len(x))]
+        values, group = np.unique(x, return_inverse=True)
+        return [np.flatnonzero(group == number) for number in range(len(values))]
+
+    def noise(self, x: np.ndarray) -> np.ndarray:
+        """Noise at x (...) of a row of information one."""
+        return x + self.scale2 / self.known[0] if self.even else np.ones_like(x)
+
+    def moments(self, x: float) -> squared.Moments:
+        """Return the sums over the rows at x."""
+        key = 0.0 if self.even else x
         if key not in self._kept:
             if len(self._kept) * 8 * self.rank**2 > KEPT_BYTES:
                 self._kept.clear()
             self._kept[key] = self._even_moments() if self.even else self._uneven_moments(x)
-        return self._kept[key], noise
+        return self._kept[key]
 
     def _even_moments(self) -> squared.Moments:
         sums = self._sum(self.known[0])
@@ -239,14 +253,18 @@ class _Lattice(NamedTuple):
     root: np.ndarray
     log_mass: float
 
-    def points(self, first: float, second: np.ndarray) -> tuple[float, np.ndarray]:
-        """Return log x, and log tau (m,), at coordinates: log x depends on the first one only."""
-        log_x = self.mean[0] + self.root[0, 0] * first
-        return log_x, self.mean[1] + self.root[1, 0] * first + self.root[1, 1] * second
+    def points(self, first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return log x and log tau, each (a b,), at all pairs of coordinates (a,) and (b,).
+
+        The first coordinate alone determines log x.
+        """
+        one, other = (each.ravel() for each in np.meshgrid(first, second, indexing="ij"))
+        log_x = self.mean[0] + self.root[0, 0] * one
+        return log_x, self.mean[1] + self.root[1, 0] * one + self.root[1, 1] * other
 
 
-Density = Callable[[float, np.ndarray], np.ndarray]
-"""Log posterior density of log x, a number, and log tau, shape (m,), up to a constant."""
+Density = Callable[[np.ndarray, np.ndarray], np.ndarray]
+"""Log posterior density of log x and log tau, each of shape (m,), up to a constant."""
 
 
 class PosteriorTable:
@@ -323,11 +341,15 @@ class PosteriorTable:
         def log_density(log_x, log_tau):
             x, tau = np.exp(log_x), np.exp(log_tau)
             sigma2 = rows.sigma2(x, tau)
-            moments, noise = rows.moments(float(x))
-            cell = squared.cell_at(moments, tau, sigma2, eta, noise)
+            evidence = np.empty(len(x))
+            for places in rows.sharing(x):
+                moments = rows.moments(float(x[places[0]]))
+                noise = rows.noise(x[places])
+                cell = squared.cell_at(moments, tau[places], sigma2[places], eta, noise)
+                evidence[places] = squared.log_evidence(cell, rows.n_columns)
             return (
                 log_prior
-                + squared.log_evidence(cell, rows.n_columns)
+                + evidence
                 - noise_shape * np.log(sigma2)  # d log sigma2
                 - noise_rate / sigma2
                 + shape * log_tau  # d log tau
@@ -346,7 +368,7 @@ class PosteriorTable:
         for rows, prior, density in zip(self.rows, log_prior, densities, strict=True):
             approximate = self._density(rows, float(prior), even=True)
             near = _refined(approximate, _first(approximate))
-            at_mean = density(*near.points(0.0, COARSE)).max()
+            at_mean = density(*near.points(np.zeros(1), COARSE)).max()
             volume = np.log(near.root[0, 0] * near.root[1, 1])
             found.append(near._replace(log_mass=at_mean + volume))
         top = max(each.log_mass for each in found)
@@ -360,50 +382,51 @@ class PosteriorTable:
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Log mass, log x and log tau of the lattice points that matter, each of shape (m,)."""
         volume = np.log(self.step**2 * lattice.root[0, 0] * lattice.root[1, 1])
-        across = np.arange(-np.ceil(REACH / self.step), np.ceil(REACH / self.step))
-        second = self.step * (across + self.origin[1])
-        columns, top = [], -np.inf
-        for direction in (1, -1):
-            number = 0 if direction == 1 else -1
-            while abs(number) * self.step <= REACH:
-                log_x, log_tau = lattice.points(self.step * (number + self.origin[0]), second)
+        most = int(np.ceil(REACH / self.step))
+        second = self.step * (np.arange(-most, most) + self.origin[1])
+        parts, top = [], -np.inf
+        for columns in (np.arange(0, most), np.arange(-1, -most, -1)):
+            for start in range(0, most, COLUMNS):
+                first = self.step * (columns[start : start + COLUMNS] + self.origin[0])
+                log_x, log_tau = lattice.points(first, second)
                 logs = log_density(log_x, log_tau)
+                parts.append((logs, log_x, log_tau))
                 top = max(top, logs.max())
-                if logs.max() < top - DEPTH:
+                if logs[-len(second) :].max() < top - DEPTH:  # the last column
                     break
-                columns.append((logs, np.full(len(logs), log_x), log_tau))
-                number += direction
-        logs, every_x, every_tau = (np.concatenate(part) for part in zip(*columns, strict=True))
+        logs, log_x, log_tau = (np.concatenate(part) for part in zip(*parts, strict=True))
         kept = logs > top - DEPTH
-        return logs[kept] + volume, every_x[kept], every_tau[kept]
+        return logs[kept] + volume, log_x[kept], log_tau[kept]
 
     # Draws ----------------------------------------------------------------------------------
 
     def by_moments(
         self, cells: np.ndarray
-    ) -> Iterator[tuple[np.ndarray, RegressionOfCodes, squared.Moments, squared.Cell]]:
+    ) -> Iterator[tuple[np.ndarray, RegressionOfCodes, squared.Moments]]:
         """Group cells, given by their indices (m,), that share sums over the rows.
 
-        Yields places in ``cells``, the rows, their moments, and the posteriors of those cells.
+        Yields places in ``cells``, the rows and their moments.
         """
-        eta = float(self.problem.hyper.intercept_precision)
-        theta, x = self.cells.theta[cells], self.cells.x[cells]
+        theta = self.cells.theta[cells]
         for value in np.unique(theta):
-            rows = self.rows[value]
-            mine = np.flatnonzero(theta == value)
-            groups = [mine] if rows.even else [mine[x[mine] == each] for each in np.unique(x[mine])]
-            for places in groups:
-                number = cells[places]
-                moments, _ = rows.moments(float(self.cells.x[number[0]]))
-                noise = self.cells.x[number] + rows.scale2 / rows.known[0] if rows.even else 1.0
-                cell = squared.cell_at(
-                    moments,
-                    self.cells.precision[number],
-                    self.cells.noise_variance[number],
-                    eta,
-                    noise,
-                )
-                yield places, rows, moments, cell
+            rows, mine = self.rows[value], np.flatnonzero(theta == value)
+            for group in rows.sharing(self.cells.x[cells[mine]]):
+                places = mine[group]
+                yield places, rows, rows.moments(float(self.cells.x[cells[places[0]]]))
+
+    def cell(self, number: int, moments: squared.Moments) -> squared.Cell:
+        """Return the posterior of weights and intercept at one cell, from its moments.
+
+        One at a time: its rounding errors do not depend on other cells, nor do draws.
+        """
+        at = self.cells
+        return squared.cell_at(
+            moments,
+            at.precision[number],
+            at.noise_variance[number],
+            float(self.problem.hyper.intercept_precision),
+            self.rows[at.theta[number]].noise(at.x[number]),
+        )
 
     def draw(
         self, keys: np.ndarray, numbers: np.ndarray, *, scores: bool = True
@@ -433,10 +456,10 @@ class PosteriorTable:
         chosen = np.searchsorted(below, [each.random() * below[-1] for each in streams], "right")
         weights, intercept = np.zeros((size, rank, k)), np.zeros((size, k))
         columns = np.zeros((size, n, k)) if scores else np.zeros((size, 0, k))
-        for places, rows, moments, cells in self.by_moments(chosen):
-            for place, at in zip(places, range(len(places)), strict=True):
-                stream, cell = streams[place], squared.Cell(*(part[at] for part in cells))
-                b, v = _draw_coefficients(stream, moments, cell)
+        for places, rows, moments in self.by_moments(chosen):
+            for place in places:
+                cell = self.cell(chosen[place], moments)
+                b, v = _draw_coefficients(streams[place], moments, cell)
                 intercept[place], weights[place, : rows.rank] = b, v
             if scores:
                 self._draw_scores(columns, places, rows, intercept, weights, chosen, streams)
@@ -486,23 +509,24 @@ class _Moments(NamedTuple):
     log_total: float
 
 
-def _moments_on(log_density: Density, log_x: np.ndarray, log_tau: list[np.ndarray]) -> _Moments:
-    """Mean and covariance of (log x, log tau) over columns of points, and the log of their sum."""
-    logs = np.stack([log_density(x, tau) for x, tau in zip(log_x, log_tau, strict=True)])
+def _moments_on(log_density: Density, log_x: np.ndarray, log_tau: np.ndarray) -> _Moments:
+    """Mean and covariance of points (log x, log tau), each (m,), and the log of their sum."""
+    logs = log_density(log_x, log_tau)
     logs = np.where(np.isnan(logs), -np.inf, logs)
     top = logs.max()
     weights = np.exp(logs - top)
     total = weights.sum()
-    points = np.stack([np.broadcast_to(log_x[:, None], logs.shape), np.stack(log_tau)], axis=-1)
-    mean = np.einsum("ij,ijd->d", weights, points) / total
+    points = np.stack([log_x, log_tau], axis=-1)
+    mean = weights @ points / total
     centred = points - mean
-    covariance = np.einsum("ij,ijd,ije->de", weights, centred, centred) / total
+    covariance = (weights[:, None] * centred).T @ centred / total
     return _Moments(mean, covariance, float(top + np.log(total)))
 
 
 def _first(log_density: Density) -> _Lattice:
     """Where the search begins: the moments over a wide lattice, and its steps."""
-    found = _moments_on(log_density, START[0], [START[1]] * len(START[0]))
+    log_x, log_tau = np.meshgrid(*START, indexing="ij")
+    found = _moments_on(log_density, log_x.ravel(), log_tau.ravel())
     wide = np.diag([START[0][1] - START[0][0], START[1][1] - START[1][0]]) ** 2 / 4
     return _Lattice(found.mean, _root(found.covariance + wide), found.log_total)
 
@@ -514,10 +538,7 @@ def _root(covariance: np.ndarray) -> np.ndarray:
 def _refined(log_density: Density, lattice: _Lattice) -> _Lattice:
     """Lay the coarse lattice again and again, until it has the covariance of the posterior."""
     for _ in range(MOST_ROUNDS):
-        columns = [lattice.points(float(z), COARSE) for z in COARSE]
-        found = _moments_on(
-            log_density, np.array([log_x for log_x, _ in columns]), [tau for _, tau in columns]
-        )
+        found = _moments_on(log_density, *lattice.points(COARSE, COARSE))
         white = np.linalg.solve(lattice.root, found.covariance)
         white = np.linalg.solve(lattice.root, white.T)
         shift = np.linalg.solve(lattice.root, found.mean - lattice.mean)

@@ -35,7 +35,8 @@ class Labels(dist.Distribution):
     """Distribution of the labels given the scores.
 
     Under ``hinge`` the log density is the pseudo-likelihood (11), a factor that does not sum to
-    one over the classes; draws are then from the class probabilities (21).
+    one over the classes; draws are then from the class probabilities (21). Under ``squared`` it
+    does not sum to one either; draws are from its shares.
 
     Parameters
     ----------

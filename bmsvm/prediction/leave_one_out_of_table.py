@@ -125,12 +125,12 @@ def _without_labels(
     k = table.problem.n_columns
     means = np.empty((len(cells), len(chosen), k))
     variances, logs = (np.empty((len(cells), len(chosen))) for _ in range(2))
-    for places, rows, moments, group in table.by_moments(cells):
+    for places, rows, moments in table.by_moments(cells):
         design, codes = rows.design(chosen), rows.codes[chosen]
         if moments.rotation is not None:  # once for all cells
             design, moments = design @ moments.rotation, moments._replace(rotation=None)
-        for at, place in enumerate(places):
-            cell = squared.Cell(*(part[at] for part in group))
+        for place in places:
+            cell = table.cell(cells[place], moments)
             x = table.cells.x[cells[place]]
             information = rows.information(x)[chosen]
             mean, variance = squared.without_own_label(

@@ -39,6 +39,8 @@ COLLAPSED = "bmsvm.inference.collapsed"
 LOW_RANK = "bmsvm.kernels.low_rank"
 CONVERGENCE = "bmsvm.convergence"
 CALIBRATION = "bmsvm.prediction.calibration"
+SQUARED = "bmsvm.models.squared"
+TABLE = "bmsvm.inference.table"
 
 MUTANTS = (
     Mutant(
@@ -520,5 +522,103 @@ MUTANTS = (
         "OVERDISPERSED * jax.random.normal(key_xi, reference.mode.shape, dtype)",
         "jax.random.normal(key_xi, reference.mode.shape, dtype)",
         "test_starts.py weights_of_low_rank",
+    ),
+    Mutant(
+        "squared: sigma2 forgotten in the determinant",
+        f"{SQUARED}:cell_at",
+        "np.log(information * sigma2 / intercept_precision)",
+        "np.log(information / intercept_precision)",
+        "test_squared.py evidence_is_the_normal_density",
+    ),
+    Mutant(
+        "squared: variance of the intercept forgotten",
+        f"{SQUARED}:functions_at",
+        "cell.noise * (rotated**2 @ cell.shrink) + by_intercept**2 / cell.information",
+        "cell.noise * (rotated**2 @ cell.shrink)",
+        "test_squared.py regression_of_the_codes",
+    ),
+    Mutant(
+        "squared: leave-one-out adds the row again",
+        f"{SQUARED}:without_own_label",
+        "1 - information * variance",
+        "1 + information * variance",
+        "test_squared.py leave_one_out_is",
+    ),
+    Mutant(
+        "squared: scores with the variance of the noise",
+        f"{SQUARED}:scores_given_functions",
+        "noise_variance * (1 - share)",
+        "noise_variance * (1 + 0 * share)",
+        "test_table.py exact_scores_have",
+    ),
+    Mutant(
+        "squared: one score instead of two moves",
+        f"{BLOCKS}.scores:_normal_scores",
+        "2 * weights / squared_scale(n_classes) ** 2",
+        "weights / squared_scale(n_classes) ** 2",
+        "test_table.py exact_scores_have",
+    ),
+    Mutant(
+        "squared: kappa forgotten in the probabilities",
+        f"{LIKELIHOODS}:_code_logits",
+        "c / (c - 1) / (noise_variance + squared_scale(c) ** 2)",
+        "1 / (noise_variance + squared_scale(c) ** 2)",
+        "test_table.py probabilities_given_functions",
+    ),
+    Mutant(
+        "squared: half the weight in the integrated likelihood",
+        f"{LIKELIHOODS}:log_likelihood_given_functions",
+        "(c - 1) * jnp.log(flattened)",
+        "jnp.log(flattened)",
+        "test_table.py likelihood_given_functions",
+    ),
+    Mutant(
+        "table: Jacobian of log tau forgotten",
+        f"{TABLE}:PosteriorTable._density.log_density",
+        "shape * log_tau",
+        "(shape - 1) * log_tau",
+        "test_table.py posterior_by_brute_force",
+    ),
+    Mutant(
+        "table: volume of a cell forgotten",
+        f"{TABLE}:PosteriorTable._covered",
+        "np.log(self.step**2 * lattice.root[0, 0] * lattice.root[1, 1])",
+        "np.log(self.step**2)",
+        "test_table.py posterior_by_brute_force",
+    ),
+    Mutant(
+        "table: weights drawn without the scale of the noise",
+        f"{TABLE}:_draw_coefficients",
+        "np.sqrt(cell.noise * cell.shrink)",
+        "np.sqrt(cell.shrink)",
+        "test_table.py draws_have_the_moments",
+    ),
+    Mutant(
+        "table: what the basis leaves is not divided by tau",
+        f"{TABLE}:RegressionOfCodes.sigma2",
+        "self.remainder / tau",
+        "self.remainder",
+        "test_table.py what_a_basis_leaves",
+    ),
+    Mutant(
+        "table: unequal weights with the information of the noise alone",
+        f"{TABLE}:RegressionOfCodes._uneven_moments",
+        "x + self.scale2 / self.known",
+        "x + self.scale2 * self.known",
+        "test_table.py posterior_by_brute_force",
+    ),
+    Mutant(
+        "leave-one-out: cells of the table keep the weight of all labels",
+        "bmsvm.prediction.leave_one_out_of_table:_cells_without_labels",
+        "np.log(table.cells.probabilities[cells])[:, None] - logs",
+        "np.log(table.cells.probabilities[cells])[:, None] - 0 * logs",
+        "test_table.py leave_one_out_is_what",
+    ),
+    Mutant(
+        "least squares: penalty of the intercept in other units",
+        "bmsvm.machines.least_squares:LeastSquaresSVM.fit_gram",
+        "ones.sum() + kappa / gamma",
+        "ones.sum() + kappa",
+        "test_least_squares.py textbook_equations",
     ),
 )
