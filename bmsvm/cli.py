@@ -20,6 +20,7 @@ from bmsvm._tables import Table, TableError, read_table
 from bmsvm._version import __version__
 from bmsvm.checkpoint import replacing
 from bmsvm.classifier import BMSVMClassifier
+from bmsvm.convergence import sampler_checks, warn_of_checks
 from bmsvm.demo import run_demo
 from bmsvm.inference.samplers import NAMED as SAMPLERS
 from bmsvm.kernels import Fourier, Nystrom
@@ -129,6 +130,7 @@ def _fit(options: argparse.Namespace) -> int:
     summary = summarise_model(model)
     if not summary.converged:
         warnings.warn(f"{summary.verdict}; increase --warmup or --draws", stacklevel=1)
+    warn_of_checks(sampler_checks(model.posterior_.samples), ConvergenceWarning, stacklevel=2)
     if not options.quiet:
         print(f"saved {options.output}: {summary.facts['Chains']}", file=sys.stderr)
     if not model.run_.interrupted:
