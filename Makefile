@@ -1,7 +1,7 @@
 # Every target builds the virtual environment it needs; only Python 3.11+ and make must be there.
 
 VENV ?= .venv
-PYTEST_ARGS ?= -n auto --maxprocesses 4 --dist loadfile --durations 20 -m 'not long and not slow'
+PYTEST_ARGS ?= -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder --durations 20 -m 'not long and not slow'
 BENCH_ARGS ?=
 JOBS ?= 2
 QUICK ?=

@@ -37,6 +37,41 @@ numpyro.enable_x64()
 numpyro.set_host_device_count(4)
 
 
+# Files that take longest, which begin first: the cores are then busy to the end of the run.
+LONGEST = (
+    "fuzz_classifier",
+    "collapsed",
+    "classifier",
+    "lengthscale",
+    "blocks_invariance",
+    "classifier_prediction",
+    "checkpoint",
+    "evidence",
+    "collapsed_invariance",
+    "sbc",
+    "sharding",
+    "theta_posterior",
+    "cross_validation",
+    "checkpoint_crash",
+    "cluster",
+    "modes",
+    "row_weights",
+    "table1",
+    "posterior",
+    "samplers",
+    "low_rank_theta",
+    "persistence_roundtrip",
+    "numpyro_citizen",
+    "larger_model",
+)
+FIRST = {f"test_{name}": place for place, name in enumerate(LONGEST)}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the tests of the longest files first; the order within a file stays."""
+    items.sort(key=lambda item: FIRST.get(item.path.stem, len(FIRST)))
+
+
 @pytest.fixture(autouse=True, scope="module")
 def _forget_programs():
     """Free what a file compiled, which other files seldom need."""
