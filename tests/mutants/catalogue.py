@@ -364,7 +364,7 @@ MUTANTS = (
         f"{PERSISTENCE}:_parsed",
         'document.get("format") != FORMAT',
         "False",
-        "test_persistence_refusal.py foreign_files",
+        "test_persistence_refusal.py another_format",
     ),
     Mutant(
         "model file: shapes of arrays are not compared",
@@ -392,7 +392,7 @@ MUTANTS = (
         f"{ENCODING}:_taken",
         "array is None or array.dtype.name not in NUMBERS",
         "array is None",
-        "test_persistence_values.py refused",
+        "test_persistence_values.py not_of_numbers",
     ),
     Mutant(
         "encoding: strings have any code points",
