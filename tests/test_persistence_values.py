@@ -170,7 +170,7 @@ def test_a_short_file_cannot_ask_for_many_copies():
 
 @pytest.mark.parametrize("kind", ["array", "jax"])
 def test_tensors_that_are_not_of_numbers_are_refused(kind):
-    with pytest.raises(ModelFileError, match="'v' is .* not of numbers"):
+    with pytest.raises(ModelFileError, match=r"'v' is .* not of numbers"):
         decode({kind: "v"}, {"v": np.zeros(3, complex)})
 
 
