@@ -1,7 +1,7 @@
 # Every target builds the virtual environment it needs; only Python 3.11+ and make must be there.
 
 VENV ?= .venv
-PYTEST_ARGS ?= -n auto --maxprocesses 4 --dist loadfile --durations 20 -m 'not long and not slow'
+PYTEST_ARGS ?= -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder --durations 20 -m 'not long and not slow'
 BENCH_ARGS ?=
 JOBS ?= 2
 QUICK ?=
@@ -36,6 +36,7 @@ test: $(VENV)/.test-stamp ## run the tests (PYTEST_ARGS=... to choose)
 
 test-long: ## run the tests that repeat proofs in more settings
 	$(MAKE) --no-print-directory test PYTEST_ARGS="-n auto --maxprocesses 4 -m 'long or slow'"
+	BMSVM_FUZZ=2000 $(BIN)/python -m pytest -q tests/test_fuzz_*.py -m 'not long and not slow'
 
 test-all: ## run the tests under every Python 3.11 to 3.14 on PATH
 	@status=0; \

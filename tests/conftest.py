@@ -38,11 +38,42 @@ numpyro.enable_x64()
 numpyro.set_host_device_count(4)
 
 
-def pytest_collection_modifyitems(items):
-    """Let tests with the mark ``few_draws`` be warned of convergence."""
+# Files that take longest, which begin first: the cores are then busy to the end of the run.
+LONGEST = (
+    "fuzz_classifier",
+    "collapsed",
+    "classifier",
+    "lengthscale",
+    "blocks_invariance",
+    "classifier_prediction",
+    "checkpoint",
+    "evidence",
+    "collapsed_invariance",
+    "sbc",
+    "sharding",
+    "theta_posterior",
+    "cross_validation",
+    "checkpoint_crash",
+    "cluster",
+    "modes",
+    "row_weights",
+    "table1",
+    "posterior",
+    "samplers",
+    "low_rank_theta",
+    "persistence_roundtrip",
+    "numpyro_citizen",
+    "larger_model",
+)
+FIRST = {f"test_{name}": place for place, name in enumerate(LONGEST)}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the longest files first; let the mark ``few_draws`` allow warnings of convergence."""
     for item in items:
         if item.get_closest_marker("few_draws"):
             item.add_marker(pytest.mark.filterwarnings(few_draws.FILTER))
+    items.sort(key=lambda item: FIRST.get(item.path.stem, len(FIRST)))
 
 
 @pytest.fixture(autouse=True, scope="module")

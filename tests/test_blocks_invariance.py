@@ -18,10 +18,14 @@ from bmsvm.models.hierarchy import noise_prior
 DRAWS = 20_000
 # At most 10000 z-scores are looked at in this file, with 1e-4 for all of them.
 BOUND = oracle.threshold(1e-4, 10_000)
-BLOCKS = [(case, name) for case in CASES[:3] for name in all_blocks(case.likelihood)]
-BLOCKS += [(CASES[3], name) for name in ("metropolis_scores", "hamiltonian")]
+BLOCKS = [(CASES[0], "exact_scores")]
+BLOCKS += [(case, name) for case in CASES[1:3] for name in all_blocks(case.likelihood)]
 BLOCKS += [(CASES[4], name) for name in ("truncated_scores", "metropolis_scores", "scale")]
 BLOCKS += [(CASES[5], "truncated_scores")]
+# Moves of which the cases above have every likelihood, every coupling and a singular kernel.
+MORE = [(CASES[0], name) for name in all_blocks("hinge") if name != "exact_scores"]
+MORE += [(CASES[3], name) for name in ("metropolis_scores", "hamiltonian")]
+BLOCKS += [pytest.param(*each, marks=pytest.mark.long) for each in MORE]
 
 
 @pytest.mark.parametrize(("case", "name"), BLOCKS, ids=str)

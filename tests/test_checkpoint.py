@@ -64,12 +64,12 @@ def test_single_precision_is_stored_as_it_is(tmp_path):
         assert_same(part.samples, run(num_samples=60).samples)
 
 
+OFTEN = ("hmc, theta off a grid", "collapsed")  # their states hold all that others do
+
+
 @pytest.mark.parametrize(
     "name",
-    [
-        pytest.param(name, marks=pytest.mark.long if name.endswith("on a grid") else ())
-        for name in ALGORITHMS
-    ],
+    [pytest.param(name, marks=() if name in OFTEN else pytest.mark.long) for name in ALGORITHMS],
 )
 def test_every_algorithm_resumes_bit_identically(name, tmp_path):
     """Its whole state is in the record: in warm-up, in the draws, and by more."""

@@ -65,8 +65,11 @@ WEIGHTS_ARE_NOT_COUNTS = {
 }
 
 
+FEWER = {**SMALL, "num_warmup": 30, "num_samples": 20}
+
+
 @parametrize_with_checks(
-    [BMSVMClassifier(lengthscale=0.7, **SMALL)],
+    [BMSVMClassifier(lengthscale=0.7, **FEWER)],
     expected_failed_checks=lambda estimator: WEIGHTS_ARE_NOT_COUNTS,
 )
 def test_scikit_learn_finds_nothing_to_complain_about(estimator, check):

@@ -194,7 +194,10 @@ PARAMETRIC = kernels.Parametric(
 @pytest.mark.parametrize(
     "settings",
     [
-        {"lengthscale": Sampled(bounds=(0.3, 10.0), grid="off", every=2)},
+        pytest.param(
+            {"lengthscale": Sampled(bounds=(0.3, 10.0), grid="off", every=2)},
+            marks=pytest.mark.long,
+        ),
         {"lengthscale": Sampled(bounds=(0.3, 10.0), per_feature=True, every=2)},
         {"kernel": PARAMETRIC, "lengthscale": "auto"},
     ],

@@ -95,7 +95,8 @@ def test_a_killed_worker_loses_nothing(tmp_path):
     assert run_cells(compute, CELLS, tmp_path, progress=False) == cells  # from the disk
 
 
-@pytest.mark.parametrize("backend", ["threading", "loky"])
+# Processes have the same scores above, on the cluster.
+@pytest.mark.parametrize("backend", ["threading", pytest.param("loky", marks=pytest.mark.long)])
 def test_backends_of_joblib_give_the_same_scores(backend):
     with joblib.parallel_config(backend=backend):
         found = validate(dataclasses.replace(QUICK, n_jobs=2))

@@ -50,7 +50,12 @@ def after_sweeps(problem, before, sweeps):
         return Position(columns, intercept, weights, *variances, kernel=state.kernel), info
 
     keys = jax.random.split(jax.random.key(5), len(before.precision))
-    return oracle.quick_jit(jax.vmap(run))(keys, before)
+
+    @oracle.optimizing_jit
+    def run_all(*each):  # in batches, which stay in the cache of the processor
+        return jax.lax.map(lambda one: run(*one), each, batch_size=100)
+
+    return run_all(keys, before)
 
 
 @pytest.mark.parametrize(

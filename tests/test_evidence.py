@@ -123,9 +123,8 @@ def test_a_start_of_a_named_kernel_may_be_a_list(start):
     assert found.lengthscale.shape == (2,)
 
 
-@pytest.mark.parametrize(
-    "likelihood", [pytest.param("hinge", marks=pytest.mark.long), "normalized"]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("likelihood", ["hinge", "normalized"])
 def test_the_mean_gradient_is_the_slope_of_the_evidence(likelihood):
     """From exact posterior draws, against differences of the surface: false alarm 1e-4."""
     parts, z = surfaces()[likelihood], []

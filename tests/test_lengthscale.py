@@ -101,9 +101,9 @@ def long(*case):
 
 INVARIANT = [
     ("sum_to_zero", "hinge", "grid", ("surrogate", "ridge", "collapsed")),
-    ("sum_to_zero", "normalized", "grid", ("surrogate", "ridge")),
     ("independent", "hinge", "grid", ("ridge", "coefficients")),
     ("sum_to_zero", "normalized", "per-feature", ("surrogate", "collapsed")),
+    long("sum_to_zero", "normalized", "grid", ("surrogate", "ridge")),
     long("sum_to_zero", "normalized", "log-grid", ("surrogate",)),
     long("independent", "normalized", "grid", ("surrogate", "collapsed")),
     long("sum_to_zero", "hinge", "grid", ("coefficients",)),

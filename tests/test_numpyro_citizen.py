@@ -45,6 +45,9 @@ SAMPLERS = ("hmc", "gibbs", "paper", "collapsed")
 @pytest.fixture(autouse=True, scope="module")
 def compile_each_program_once(tmp_path_factory):
     """MCMC compiles its loop at every call of run, so let identical programs be found again."""
+    if jax.config.jax_compilation_cache_dir:  # of all tests
+        yield
+        return
     names = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
     before = [getattr(jax.config, name) for name in names]
     jax.config.update(names[0], str(tmp_path_factory.mktemp("programs")))

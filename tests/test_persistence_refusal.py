@@ -86,6 +86,13 @@ def test_other_versions_are_named(contents, version, tmp_path):
         load_bytes(signed(other, arrays), tmp_path)
 
 
+def test_a_document_of_another_format_is_no_model(contents, tmp_path):
+    document, arrays = contents
+    other = {**document, "format": "bmsvm chains"}
+    with pytest.raises(ModelFileError, match="not a bmsvm model"):
+        load_bytes(signed(other, arrays), tmp_path)
+
+
 # Nonsense with a right digest ----------------------------------------------------------------
 
 

@@ -164,8 +164,14 @@ def test_nan_keys_and_strings_of_any_shape_survive():
 
 
 def test_a_short_file_cannot_ask_for_many_copies():
-    with pytest.raises(ModelFileError, match="'v'"):
+    with pytest.raises(ModelFileError, match="'v' is missing, used twice"):
         decode([{"array": "v"}, {"array": "v"}], {"v": np.zeros(10)})
+
+
+@pytest.mark.parametrize("kind", ["array", "jax"])
+def test_tensors_that_are_not_of_numbers_are_refused(kind):
+    with pytest.raises(ModelFileError, match=r"'v' is .* not of numbers"):
+        decode({kind: "v"}, {"v": np.zeros(3, complex)})
 
 
 def test_arrays_that_belong_to_nothing_are_refused():

@@ -25,10 +25,12 @@ CASES = (
     oracle.Case(3, "sum_to_zero", "probit", (0, 1, 2, 1), seed=4, weights=(1, 0, 1, 1)),
 )
 BLOCKS = [
-    *((CASES[0], name) for name in ("exact_scores", "hamiltonian")),
+    (CASES[0], "exact_scores"),
+    pytest.param(CASES[0], "hamiltonian", marks=pytest.mark.long),
     (CASES[1], "exact_scores"),
     *((CASES[2], name) for name in ("metropolis_scores", "hamiltonian", "scale")),
-    *((CASES[3], name) for name in ("truncated_scores", "metropolis_scores")),
+    (CASES[3], "truncated_scores"),
+    pytest.param(CASES[3], "metropolis_scores", marks=pytest.mark.long),
 ]
 DRAWS = 20_000
 # At most 3000 z-scores are looked at in this file, with 1e-4 for all of them.

@@ -39,9 +39,8 @@ def test_theta_and_all_else_have_the_posterior_of_nuts(name, lengthscale):
     assert oracle.largest(z) < oracle.threshold(FALSE_ALARM, len(PAIRS) * z.size)
 
 
-@pytest.mark.parametrize(
-    "likelihood", [pytest.param("hinge", marks=pytest.mark.long), "normalized"]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("likelihood", ["hinge", "normalized"])
 def test_theta_has_the_posterior_of_the_evidence(likelihood):
     """Shares of the values of theta, 24 rows. False alarm: 1e-4, if the errors are right."""
     reference = summaries.load(f"evidence_{likelihood}")

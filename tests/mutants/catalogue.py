@@ -41,6 +41,9 @@ CONVERGENCE = "bmsvm.convergence"
 CALIBRATION = "bmsvm.prediction.calibration"
 SQUARED = "bmsvm.models.squared"
 TABLE = "bmsvm.inference.table"
+PERSISTENCE = "bmsvm.persistence"
+ENCODING = "bmsvm._encoding"
+CHECKPOINT = "bmsvm.checkpoint"
 
 MUTANTS = (
     Mutant(
@@ -620,5 +623,110 @@ MUTANTS = (
         "ones.sum() + kappa / gamma",
         "ones.sum() + kappa",
         "test_least_squares.py textbook_equations",
+    ),
+    Mutant(
+        "model file: the digest is not compared",
+        f"{PERSISTENCE}:_read",
+        '_digest(metadata["bmsvm"], arrays) != metadata.get("sha256")',
+        "False",
+        "test_persistence_mutation.py flipped_bit",
+    ),
+    Mutant(
+        "model file: files of any version are read",
+        f"{PERSISTENCE}:_parsed",
+        "found != FORMAT_VERSION",
+        "False",
+        "test_persistence_refusal.py other_versions",
+    ),
+    Mutant(
+        "model file: files of later versions are read",
+        f"{PERSISTENCE}:_parsed",
+        "found != FORMAT_VERSION",
+        "isinstance(found, int) and found < FORMAT_VERSION",
+        "test_persistence_refusal.py other_versions",
+    ),
+    Mutant(
+        "model file: any document is a model",
+        f"{PERSISTENCE}:_parsed",
+        'document.get("format") != FORMAT',
+        "False",
+        "test_persistence_refusal.py another_format",
+    ),
+    Mutant(
+        "model file: shapes of arrays are not compared",
+        f"{PERSISTENCE}:_model",
+        "_check_axes(model)",
+        "None",
+        "test_persistence_refusal.py signed_arrays",
+    ),
+    Mutant(
+        "encoding: types of fields are not checked",
+        f"{ENCODING}:check_fields",
+        "not _is_instance(value, expected[name])",
+        "False",
+        "test_persistence_refusal.py signed_file",
+    ),
+    Mutant(
+        "encoding: an array is used as often as the document says",
+        f"{ENCODING}:_taken",
+        "arrays.pop(name, None)",
+        "arrays.get(name)",
+        "test_persistence_values.py short_file",
+    ),
+    Mutant(
+        "encoding: tensors of any type are taken",
+        f"{ENCODING}:_taken",
+        "array is None or array.dtype.name not in NUMBERS",
+        "array is None",
+        "test_persistence_values.py not_of_numbers",
+    ),
+    Mutant(
+        "encoding: strings have any code points",
+        f"{ENCODING}:_text",
+        "np.any(codes > 0x10FFFF)",
+        "False",
+        "test_persistence_refusal.py signed",
+    ),
+    Mutant(
+        "files: the old file is removed before the new one has its name",
+        f"{CHECKPOINT}:replacing",
+        "os.replace(temporary, target)",
+        "(target.unlink(missing_ok=True), os.rename(temporary, target))",
+        "test_persistence_crash.py killed_save",
+    ),
+    Mutant(
+        "files: the new file has its name before it is on the disk",
+        f"{CHECKPOINT}:replacing",
+        "os.fsync(file.fileno())",
+        "None",
+        "test_persistence_crash.py save",
+    ),
+    Mutant(
+        "checkpoint: records of any version are read",
+        f"{CHECKPOINT}:_read_record",
+        "found != (FORMAT, FORMAT_VERSION)",
+        "found[0] != FORMAT",
+        "test_checkpoint.py another_version",
+    ),
+    Mutant(
+        "checkpoint: a state of other shapes is resumed",
+        f"{CHECKPOINT}:_from_numpy",
+        "(array.shape, array.dtype) != (expected.shape, expected.dtype)",
+        "array.dtype != expected.dtype",
+        "test_checkpoint.py state",
+    ),
+    Mutant(
+        "checkpoint: a state of another precision is resumed",
+        f"{CHECKPOINT}:_from_numpy",
+        "(array.shape, array.dtype) != (expected.shape, expected.dtype)",
+        "array.shape != expected.shape",
+        "test_checkpoint.py state",
+    ),
+    Mutant(
+        "checkpoint: a run with other settings is resumed",
+        f"{CHECKPOINT}:Checkpoint.last",
+        "(theirs := fingerprint.get(name)) != ours",
+        "(theirs := fingerprint.get(name)) is None",
+        "test_checkpoint.py another_run",
     ),
 )
