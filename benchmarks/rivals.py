@@ -212,9 +212,9 @@ def held_out_decisions(
 class CalibratedSVC(BaseEstimator):
     """SVC with (C, gamma) by 5-fold cross-validation of the log-loss of calibrated probabilities.
 
-    Temperature scaling and Platt's sigmoids are fitted to held-out decision values. Then the
-    machine is trained on all rows. ``saved_seconds_`` is the time saved where the decision values
-    were there already.
+    Temperature scaling and Platt's sigmoids are fitted to held-out decision values.
+    ``predict_proba`` trains the machine on all rows, which takes little time. ``saved_seconds_`` is
+    the time saved where the decision values were there already.
     """
 
     def __init__(self, shape: str = "ovo", calibration: str = "temperature"):
