@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis.extra.numpy import arrays
 from scipy import stats
 
-from bmsvm import BMSVMClassifier
+from bmsvm import BMSVMClassifier, PredictiveDistribution
 from bmsvm.prediction.uncertainty import accept, entropy, prediction_sets, summarise
 
 FEW = settings(deadline=None, max_examples=50, derandomize=True, database=None)
@@ -92,8 +92,14 @@ def test_ignorance_grows_away_from_the_data(model):
     near, far = fitted.predict_uncertainty(X), fitted.predict_uncertainty(FAR)
     assert far.epistemic.min() > np.quantile(near.epistemic, 0.95)
     assert epistemic[-1] > 2 * epistemic[0]
-    np.testing.assert_allclose(far.probabilities, 1 / 3, atol=0.03)
     assert np.all(far.upper - far.lower > 0.3)
+    # Draws of the posterior say nothing there. Least squares keep their intercept.
+    rows = fitted.standardized_rows(FAR)
+    alone = PredictiveDistribution(fitted.posterior_).calibrated()
+    np.testing.assert_allclose(alone.probabilities(rows), 1 / 3, atol=0.03)
+    squares = fitted.predictive_.squares
+    expected = np.exp(squares.intercept) / np.exp(squares.intercept).sum()
+    np.testing.assert_allclose(np.exp(squares.log_probabilities(rows)), [expected] * 3, atol=0.01)
 
 
 def test_the_representer_form_knows_no_ignorance_there(model):
@@ -101,9 +107,11 @@ def test_the_representer_form_knows_no_ignorance_there(model):
     process = fitted.predict_uncertainty(FAR)
     posterior = dataclasses.replace(fitted.posterior_, remainder=False)
     expansion = dataclasses.replace(fitted.predictive_, posterior=posterior)
-    representer = expansion.uncertainty(fitted.standardized_rows(FAR))
-    assert np.all(representer.epistemic < 0.2 * process.epistemic)
-    np.testing.assert_allclose(representer.probabilities, 1 / 3, atol=0.05)
+    rows = fitted.standardized_rows(FAR)
+    assert np.all(expansion.uncertainty(rows).epistemic < 0.2 * process.epistemic)
+    alone = PredictiveDistribution(posterior).calibrated()
+    assert np.all(alone.uncertainty(rows).epistemic < 0.2 * process.epistemic)
+    np.testing.assert_allclose(alone.probabilities(rows), 1 / 3, atol=0.05)
 
 
 def test_the_numbers_are_those_of_the_other_methods(model):
