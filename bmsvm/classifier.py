@@ -486,6 +486,8 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
                 f"and fit_more({asked - run.num_samples}) makes the rest",
                 stacklevel=3,
             )
+        if isinstance(run.kernel.sampler_of(run.problem), Table):
+            return  # independent draws
         warn_unless_converged(
             self.diagnostics_,
             num_warmup=int(run.state.n_warmup),
