@@ -522,6 +522,8 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
                 f"and fit_more({asked - run.num_samples}) makes the rest",
                 stacklevel=3,
             )
+        if isinstance(run.kernel.sampler_of(run.problem), Table):
+            return  # independent draws
         warn_of_checks(sampler_checks(run.samples), ConvergenceWarning, stacklevel=4)
         warn_unless_converged(
             self.diagnostics_,

@@ -231,8 +231,8 @@ def _sites(sampled: bool) -> tuple[str, ...]:
 
 N_CLASSES = 3
 ROWS = np.random.default_rng(1).normal(size=(8, 2))
-FEW_ROWS = 4
-"""Rows under ``squared``: one draw of the prior in a dozen is near the code of a class in a row."""
+FEW_ROWS = 5
+"""Rows under ``squared``: all c^n labels are looked at."""
 THETA = 1.5
 THETAS = np.geomspace(0.5, 4.0, 5)
 RANK = 3

@@ -1,0 +1,152 @@
+"""The classifier under the squared likelihood: fit, predict, continue, save, show."""
+
+import pickle
+import warnings
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+from sklearn.exceptions import ConvergenceWarning
+
+from bmsvm import HMC, BMSVMClassifier, Nystrom, Sampled, Table, load, plots, save
+from bmsvm.arviz import to_arviz
+from bmsvm.datasets import load_wine
+from bmsvm.selection import ClosedFormEvidence
+from bmsvm.selection.closed_form import lengthscale_grid
+
+mpl.use("Agg")
+X, Y = load_wine(return_X_y=True)
+TRAIN = np.arange(len(Y)) % 3 > 0
+SETTINGS = {"likelihood": "squared", "num_samples": 60, "random_state": 0}
+
+
+def fitted(**settings):
+    return BMSVMClassifier(**{**SETTINGS, **settings}).fit(X[TRAIN], Y[TRAIN])
+
+
+@pytest.fixture(scope="module")
+def model():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ConvergenceWarning)
+        return fitted(num_samples=150)
+
+
+def log_loss(model):
+    own = np.searchsorted(model.classes_, Y[~TRAIN])
+    return -np.log(model.predict_proba(X[~TRAIN])[np.arange(len(own)), own]).mean()
+
+
+def test_it_classifies_wine(model):
+    assert model.score(X[~TRAIN], Y[~TRAIN]) > 0.94
+    assert log_loss(model) < 0.15
+    assert isinstance(model.run_.kernel.sampler_of(model.posterior_.problem), Table)
+    assert model.n_iter_ == 150
+    assert all(each.r_hat < 1.02 for each in model.diagnostics_.values())
+
+
+def test_the_lengthscale_is_sampled_around_the_median_distance(model):
+    values = np.asarray(model.posterior_.problem.grid.values)
+    rows = model.standardized_rows(X[TRAIN])
+    np.testing.assert_allclose(values, lengthscale_grid(rows))
+    drawn = model.posterior_.flat("lengthscale")
+    assert np.all(np.isin(drawn, values))
+    assert model.lengthscale_ == np.median(drawn)
+    assert 1 < model.lengthscale_ < 20
+
+
+@pytest.mark.slow
+def test_chains_predict_the_same(model):
+    """HMC at the same prior of theta; the probabilities differ by Monte Carlo error."""
+    prior = Sampled(prior="log-uniform", grid=np.asarray(model.posterior_.problem.grid.values))
+    table, chains = (
+        fitted(lengthscale=prior, predictive="posterior", sampler=sampler, num_samples=200)
+        for sampler in ("auto", HMC())
+    )
+    one, other = (each.predict_proba(X[~TRAIN]) for each in (table, chains))
+    assert np.abs(one - other).max() < 0.08
+    assert np.abs(one - other).mean() < 0.01
+
+
+def test_more_draws_are_those_of_a_longer_fit(model):
+    longer = fitted(num_samples=40).fit_more(110)
+    for name, value in model.run_.samples.items():
+        np.testing.assert_array_equal(longer.run_.samples[name], value)
+    np.testing.assert_array_equal(longer.predict_proba(X), model.predict_proba(X))
+
+
+def test_a_fit_can_be_pickled_and_saved(model, tmp_path):
+    expected = model.predict_proba(X[~TRAIN])
+    save(model, tmp_path / "model.bmsvm")
+    for copy in (pickle.loads(pickle.dumps(model)), load(tmp_path / "model.bmsvm")):
+        np.testing.assert_array_equal(copy.predict_proba(X[~TRAIN]), expected)
+        more = copy.fit_more(10)
+        assert more.run_.num_samples == 160
+
+
+def test_a_checkpoint_is_continued(tmp_path):
+    fit = BMSVMClassifier(**{**SETTINGS, "lengthscale": 3.5, "num_samples": 100})
+    first = fit.fit(X, Y, checkpoint=tmp_path / "draws").predict_proba(X[:5])
+    again = fit.fit(X, Y, checkpoint=tmp_path / "draws").predict_proba(X[:5])
+    np.testing.assert_array_equal(first, again)
+
+
+def test_it_is_seen_by_arviz_and_plots(model):
+    data = to_arviz(model)
+    assert data["posterior"]["lengthscale"].shape == (4, 150)
+    logs = np.asarray(data["log_likelihood"]["y"])
+    assert np.all(np.isfinite(logs))
+    assert plots.trace(model) is not None
+    draws = model.posterior_.draw(model.standardized_rows(X[:3]))
+    np.testing.assert_allclose(draws.scores.sum(axis=-1), 0, atol=1e-9)
+    np.testing.assert_allclose(draws.probabilities.sum(axis=-1), 1)
+    # Probabilities given functions are those whose mean is predicted.
+    plain = fitted(predictive="posterior", num_samples=150)
+    found = plain.posterior_.draw(plain.standardized_rows(X[:3])).probabilities.mean(axis=0)
+    np.testing.assert_allclose(found, plain.predict_proba(X[:3]), atol=0.03)
+
+
+def test_scores_follow_their_labels(model):
+    """Labels are drawn given f, and scores given both: near the code of the label."""
+    draws = model.posterior_.draw(model.standardized_rows(X[:20]))
+    own = np.take_along_axis(draws.scores, draws.labels[..., None], -1)
+    assert np.mean(own == draws.scores.max(axis=-1, keepdims=True)) > 0.9
+
+
+def test_weights_of_classes_are_those_of_rows():
+    counts = {label: 1.0 + label % 2 for label in np.unique(Y)}
+    by_class = fitted(lengthscale=3.5, class_weight=counts)
+    by_row = BMSVMClassifier(**{**SETTINGS, "lengthscale": 3.5})
+    by_row.fit(X[TRAIN], Y[TRAIN], sample_weight=[counts[label] for label in Y[TRAIN]])
+    np.testing.assert_allclose(by_class.predict_proba(X), by_row.predict_proba(X), atol=1e-12)
+
+
+def test_low_rank_chooses_the_lengthscale_by_its_evidence():
+    model = fitted(approximation=Nystrom(rank=60))
+    assert "scores" not in model.posterior_.samples
+    assert model.selection_.lengthscale == model.lengthscale_
+    rows = model.standardized_rows(X[TRAIN])
+    found = ClosedFormEvidence().select(rows, Y[TRAIN])
+    assert found.lengthscale == model.lengthscale_
+    assert model.score(X[~TRAIN], Y[~TRAIN]) > 0.94
+    few = ClosedFormEvidence(max_rows=50).select(rows, Y[TRAIN], row_weights=np.ones(len(rows)))
+    assert few.num_rows == 50
+    assert 0.3 < few.lengthscale / found.lengthscale < 3
+
+
+@pytest.mark.parametrize(
+    ("settings", "name"),
+    [
+        ({"likelihood": "normalized"}, "likelihood"),
+        ({"coupling": "independent"}, "coupling"),
+        ({"kernel": "linear"}, "kernel"),
+    ],
+)
+def test_evidence_in_closed_form_needs_its_model(settings, name):
+    with pytest.raises(ValueError, match=name):
+        fitted(lengthscale=ClosedFormEvidence(), **settings)
+
+
+def test_a_kernel_without_a_lengthscale():
+    model = fitted(kernel="linear")
+    assert model.lengthscale_ is None
+    assert model.score(X[~TRAIN], Y[~TRAIN]) > 0.94
