@@ -13,7 +13,8 @@ from classifier_cases import X, Y, model
 from few_draws import few_draws
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
-from bmsvm import HMC, Sampled, _progress
+from bmsvm import HMC, Sampled, _progress, classifier
+from bmsvm.convergence import Check
 from bmsvm.inference import run as runner
 
 pytestmark = pytest.mark.few_draws
@@ -188,3 +189,14 @@ def test_what_is_watched_has_names(fitted):
 def test_a_short_fit_warns():
     with pytest.warns(ConvergenceWarning, match=r"R-hat .* fit_more\(\d+\)"):
         model(num_samples=20).fit(X, Y)
+
+
+def test_a_fit_tells_of_checks_that_have_not_passed(fitted, monkeypatch):
+    assert set(fitted.checks_) == {"acceptance", "trajectory"}
+    assert all(check.passed for check in fitted.checks_.values())
+    bad = {"acceptance": Check(0.1, 0.3, False, "chain 0 accepts nothing")}
+    monkeypatch.setattr(classifier, "sampler_checks", lambda samples: bad)
+    with pytest.warns(ConvergenceWarning, match="chain 0 accepts nothing") as caught:
+        model().fit(X, Y)
+    (one,) = [each for each in caught if "accepts nothing" in str(each.message)]
+    assert one.filename == __file__
