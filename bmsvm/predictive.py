@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -259,5 +260,6 @@ def _one_basis(posterior: Posterior) -> tuple[Problem, Any]:
     if problem.grid is None:
         return problem, posterior.lengthscale
     values = np.asarray(problem.grid.values)
-    index = int(nearest_on_grid(np.median(posterior.flat("lengthscale"), keepdims=True), values)[0])
-    return problem.at(jnp.asarray(index)), values[index]
+    index = nearest_on_grid(np.asarray(np.median(posterior.flat("lengthscale"))), values)
+    with jax.enable_x64(True):  # outside, JAX would round what it indexes
+        return problem.at(jnp.asarray(index)), values[index]

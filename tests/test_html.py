@@ -1,6 +1,7 @@
 """Models in notebooks: complete, escaped, and self-contained."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -65,11 +66,9 @@ def test_convergence_follows_the_diagnostics(fitted):
 def test_a_sampled_lengthscale_has_its_interval(fitted):
     other = renamed(fitted, fitted.classes_)
     draws = np.linspace(1, 3, 40).reshape(2, 20)
-    other.posterior_ = fitted.posterior_.__class__(
-        {**fitted.posterior_.samples, "lengthscale": draws},
-        fitted.posterior_.problem,
-        fitted.posterior_.training_rows,
-    )
+    samples = {**fitted.posterior_.samples, "lengthscale": draws}
+    posterior = replace(fitted.posterior_, samples=samples, lengthscale=None)
+    other.predictive_ = replace(fitted.predictive_, posterior=posterior)
     other.lengthscale_ = float(np.median(draws))
     text = summarise_model(other).facts["Lengthscale"]
     for value in (2.0, *np.quantile(draws, (0.05, 0.95))):
