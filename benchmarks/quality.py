@@ -22,7 +22,7 @@ import numpy as np
 from data import TRAINING_ROWS, stratified_split
 from rivals import BUILDERS, gaussian_process, rival
 from scipy.stats import rankdata
-from shared import seconds_of
+from shared import kept, seconds_of
 from sklearn.datasets import make_classification
 from sklearn.metrics import log_loss, roc_auc_score
 from sklearn.preprocessing import StandardScaler
@@ -206,11 +206,6 @@ def table(records: list[dict], kinds: list[str]) -> str:
 
 
 # The run
-
-
-def kept(output: Path) -> list[dict]:
-    """Return the finished cells of the file, to which several runs may add at once."""
-    return [json.loads(line) for line in output.read_text().splitlines()] if output.exists() else []
 
 
 def is_done(output: Path, name: str, split: int, kind: str) -> bool:

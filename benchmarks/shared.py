@@ -1,8 +1,10 @@
-"""Data and stop-watch of the benchmarks."""
+"""Data, stop-watch and files of results of the benchmarks."""
 
 from __future__ import annotations
 
+import json
 import time
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -32,3 +34,8 @@ def seconds_of(action):
     began = time.perf_counter()
     result = jax.block_until_ready(action())
     return time.perf_counter() - began, result
+
+
+def kept(output: Path) -> list[dict]:
+    """Records of a file of JSON lines; none if there is no file."""
+    return [json.loads(line) for line in output.read_text().splitlines()] if output.exists() else []

@@ -1,8 +1,10 @@
 """One predictive distribution: every number that a fitted model reports comes from its draws."""
 
+import copy
 import functools
 import pickle
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import oracle
@@ -210,6 +212,93 @@ def test_thresholds_of_scikit_learn_work():
     ).fit(X, labels)
     chosen = WORDS[(second >= tuned.best_threshold_).astype(int)]
     np.testing.assert_array_equal(tuned.predict(NEW), chosen)
+
+
+# Conformal sets --------------------------------------------------------------------------------
+
+
+def by_hand(model, predictive):
+    """Held-out probabilities (n, c) and weights (n, s), without least squares; (n,) labels."""
+    found, which = model.posterior_.held_out_draws()
+    p, weights = found.probabilities[:32], found.weights[:32]
+    assert np.all(which[:32] == np.arange(32))
+    if predictive.calibration is None:
+        return np.einsum("ncs,ns->nc", p, weights), weights
+    a, _, g, eps = predictive.calibration
+    mean, of_logs = (np.einsum("ncs,ns->nc", each, weights)[..., None] for each in (p, np.log(p)))
+    q = np.exp(a * (np.log(mean) + g * (np.log(p) - of_logs)))
+    q = (1 - eps) * q / q.sum(1, keepdims=True) + eps / p.shape[1]
+    return np.einsum("ncs,ns->nc", q, weights), weights
+
+
+@pytest.mark.parametrize("by_class", [False, True])
+@pytest.mark.parametrize("name", ["calibrated", "posterior", "hinge"])
+def test_conformal_sets_compare_left_out_rows(name, by_class, monkeypatch):
+    """Jackknife+ in its definition, from draws of new rows and weights of left-out rows.
+
+    Held-out rows have some of the draws only, which are those that predict the new rows.
+    """
+    monkeypatch.setattr("bmsvm.posterior.LOO_DRAWS", 20)
+    model = copy.copy(fitted(name))
+    model.predictive_ = predictive = replace(model.predictive_)  # without what it has cached
+    own, weights = by_hand(model, predictive)
+    draws = draws_of(model, NEW)[model.posterior_.loo_draws]
+    assert weights.shape == (32, 20)
+    for level in (0.5, 0.8):
+        expected = np.empty((len(NEW), 3), bool)
+        for y in range(3):
+            rows = np.flatnonzero(y == CODES) if by_class else np.arange(32)
+            at_new = weights[rows] @ draws[:, :, y]  # (rows, m)
+            smaller = 1 - own[rows, CODES[rows]][:, None] < 1 - at_new
+            expected[:, y] = smaller.sum(0) < level * (len(rows) + 1)
+        found = model.prediction_sets(NEW, level, method="conformal", by_class=by_class)
+        np.testing.assert_array_equal(found, expected)
+        assert 0 < expected.mean() < 1
+
+
+@pytest.mark.parametrize("name", [name for name in SETTINGS if name != "probit"])
+def test_conformal_sets_grow_with_the_level_and_survive_pickling(name):
+    model = fitted(name)
+    again = pickle.loads(pickle.dumps(model))
+    for by_class in (False, True):
+        sets = [
+            model.prediction_sets(NEW, level, method="conformal", by_class=by_class)
+            for level in (0.5, 0.75)
+        ]
+        assert sets[0].shape == (len(NEW), len(model.classes_))
+        assert sets[0].dtype == bool
+        assert np.all(sets[0] <= sets[1])
+        assert sets[0].sum() < sets[1].sum()
+        found = again.prediction_sets(NEW, 0.5, method="conformal", by_class=by_class)
+        np.testing.assert_array_equal(found, sets[0])
+    part = model.prediction_sets(NEW[5:9], 0.75, method="conformal", by_class=True)
+    np.testing.assert_array_equal(part, sets[1][5:9])
+
+
+def test_pickles_leave_cached_rows_out():
+    predictive = fitted("default").predictive_
+    assert len(predictive.held_out_rows.labels) == 32  # without the spare rows
+    assert "held_out_rows" not in pickle.loads(pickle.dumps(predictive)).__dict__
+
+
+def test_conformal_sets_of_probit_are_refused():
+    with pytest.raises(ValueError, match=r"leave-one-out .*'probit'"):
+        fitted("probit").prediction_sets(NEW, method="conformal")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"level": 1.5}, "^level must be"),
+        ({"level": "high"}, "^level must be"),
+        ({"method": "jackknife"}, r"^method must be one of 'bayes', 'conformal'; got 'jackknife'"),
+        ({"by_class": "red"}, "^by_class must be"),
+        ({"method": "bayes", "by_class": True}, '^by_class=True needs method="conformal"'),
+    ],
+)
+def test_arguments_of_sets_are_named(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        fitted("default").prediction_sets(NEW, **{"method": "conformal", **arguments})
 
 
 # Weights of classes ----------------------------------------------------------------------------

@@ -41,7 +41,10 @@ from bmsvm.models.likelihoods import (
     squared_scale,
 )
 from bmsvm.models.quadrature import normal_points
-from bmsvm.prediction.leave_one_out_of_table import leave_one_out_of_table
+from bmsvm.prediction.leave_one_out_of_table import (
+    held_out_draws_of_table,
+    leave_one_out_of_table,
+)
 
 LABELS = np.array([0, 1, 2, 2, 0, 1, 0])
 ROWS = np.random.default_rng(3).normal(size=(len(LABELS), 2)) + LABELS[:, None]
@@ -408,6 +411,23 @@ def test_leave_one_out_is_what_fits_without_the_label_predict(lengthscale, weigh
                 expected += p[place] * scipy.special.softmax(slope * around, axis=1).mean(0)
         np.testing.assert_allclose(found.probabilities[row], expected, atol=2e-4)
         assert found.log_score[row] == pytest.approx(np.log(expected[LABELS[row]]), abs=1e-3)
+
+
+@pytest.mark.parametrize(("lengthscale", "weights"), [CASES[1], CASES[2]], ids=str)
+def test_held_out_draws_have_the_integrated_probabilities_as_their_mean(lengthscale, weights):
+    """Within Monte Carlo error, and 0.002 for the points of the integral."""
+    problem = problem_of(lengthscale, weights)
+    chosen = np.array([6, 0, 3, 4])
+    integrated = leave_one_out_of_table(problem, chosen, num_nodes=256).probabilities
+    draws = held_out_draws_of_table(problem, chosen, seed=0, num_draws=4000)
+    assert draws.probabilities.shape == (4, 3, 4000)
+    np.testing.assert_allclose(draws.probabilities.sum(1), 1)
+    np.testing.assert_allclose(draws.weights.sum(1), 1)
+    assert np.all(draws.pareto_k == 0)
+    mean = np.einsum("ncs,ns->nc", draws.probabilities, draws.weights)
+    error = draws.probabilities.std(axis=-1) / np.sqrt(4000)
+    bound = oracle.threshold(FALSE_ALARM, mean.size)
+    assert np.all(np.abs(mean - integrated) < bound * error + 0.002)
 
 
 # Low rank ------------------------------------------------------------------------------------

@@ -12,6 +12,8 @@ of that class, and the bound holds within each class.
 
 The model without row i is that of the same draws, weighted as in leave-one-out
 (:mod:`bmsvm.prediction.leave_one_out`); its calibration and least squares are those of all rows.
+The bound is that of exact refits. Under ``squared`` held-out rows have draws of their own, with
+equal weights, so that new rows are predicted by all rows: the jackknife, which has no such bound.
 """
 
 from __future__ import annotations

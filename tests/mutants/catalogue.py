@@ -39,6 +39,8 @@ COLLAPSED = "bmsvm.inference.collapsed"
 LOW_RANK = "bmsvm.kernels.low_rank"
 CONVERGENCE = "bmsvm.convergence"
 CALIBRATION = "bmsvm.prediction.calibration"
+CONFORMAL = "bmsvm.prediction.conformal"
+PREDICTIVE = "bmsvm.predictive"
 SQUARED = "bmsvm.models.squared"
 TABLE = "bmsvm.inference.table"
 PERSISTENCE = "bmsvm.persistence"
@@ -426,6 +428,55 @@ MUTANTS = (
         "powers * shares / shares.sum()",
         "shares / shares.sum()",
         "test_squares.py averaged_by_the_exponential",
+    ),
+    Mutant(
+        "conformal sets: the comparison of scores is reversed",
+        f"{CONFORMAL}:conformal_sets",
+        "own[:, None, None] > at_new",
+        "own[:, None, None] < at_new",
+        "test_conformal.py sets_are_those_of_the_definition",
+    ),
+    Mutant(
+        "conformal sets: new rows are predicted by all rows, the weights of left-out rows ignored",
+        f"{CONFORMAL}:conformal_sets",
+        "held_out.weights @ draws.reshape(m * c, s).T",
+        "np.full_like(held_out.weights, 1 / s) @ draws.reshape(m * c, s).T",
+        "test_conformal.py sets_are_those_of_the_definition",
+    ),
+    Mutant(
+        "conformal sets: classes apart are compared with rows of all classes",
+        f"{CONFORMAL}:conformal_sets",
+        "held_out.labels == j",
+        "held_out.labels >= 0",
+        "test_conformal.py sets_by_class_hold_each_class",
+    ),
+    Mutant(
+        "conformal sets: a row's own score is of the model that has seen its label",
+        f"{PREDICTIVE}:PredictiveDistribution.held_out_rows",
+        'means = np.einsum("ncs,ns->nc", q, weights)',
+        "means = self.probabilities(self.posterior.training_rows)",
+        "test_predictive.py conformal_sets_compare_left_out_rows",
+    ),
+    Mutant(
+        "conformal sets: held-out draws are centred without their weights",
+        f"{PREDICTIVE}:PredictiveDistribution.held_out_rows",
+        "calibrated_draws(q, held_out.squares, self.calibration, weights)",
+        "calibrated_draws(q, held_out.squares, self.calibration)",
+        "test_predictive.py conformal_sets_compare_left_out_rows",
+    ),
+    Mutant(
+        "conformal sets: weights of left-out rows go to other draws",
+        f"{PREDICTIVE}:PredictiveDistribution.conformal_sets",
+        "part.probabilities[:, :, held_out.draws]",
+        "part.probabilities[:, :, : len(held_out.draws)]",
+        "test_predictive.py conformal_sets_compare_left_out_rows",
+    ),
+    Mutant(
+        "table: held-out draws of a row are of the cells of another",
+        "bmsvm.prediction.leave_one_out_of_table:held_out_draws_of_table",
+        "below[:, i]",
+        "below[:, 0]",
+        "test_table.py held_out_draws_have",
     ),
     Mutant(
         "decision: the loss is read with the true class in the column",
