@@ -106,7 +106,7 @@ class RegressionOfCodes:
         scale: float,
         remainder: float,
     ) -> None:
-        self.rank = int(np.sum(eigenvalues > 0))  # they decrease
+        self.rank = int(np.flatnonzero(eigenvalues > 0)[-1]) + 1
         self.eigen = squared.Eigen(
             np.asarray(eigenvalues[: self.rank], np.float64), basis[:, : self.rank]
         )

@@ -28,7 +28,7 @@ import scipy.special
 from jax.typing import ArrayLike
 
 from bmsvm._validation import check_count
-from bmsvm.inference.table import PosteriorTable
+from bmsvm.inference.table import PosteriorTable, check_tabled
 from bmsvm.models import likelihoods, squared
 from bmsvm.models.couplings import class_vector, contrast, to_columns
 from bmsvm.models.hierarchy import latent
@@ -190,6 +190,7 @@ def leave_one_out_of_table(
         The predictions, and the problem of the rows that were predicted.
     """
     check_count("num_nodes", num_nodes)
+    check_tabled("leave-one-out", problem)
     table = PosteriorTable(problem, step=TABLE_STEP)
     n, c, k = problem.n_rows, problem.n_classes, problem.n_columns
     chosen = np.arange(n)
