@@ -106,7 +106,7 @@ class RegressionOfCodes:
         scale: float,
         remainder: float,
     ) -> None:
-        self.rank = int(np.sum(eigenvalues > 0))  # they decrease
+        self.rank = int(np.flatnonzero(eigenvalues > 0)[-1]) + 1
         self.eigen = squared.Eigen(
             np.asarray(eigenvalues[: self.rank], np.float64), basis[:, : self.rank]
         )
@@ -309,12 +309,11 @@ class PosteriorTable:
                 continue
             logs, log_x, log_tau = self._covered(density, lattice)
             self.log_evidence[theta] = np.logaddexp.reduce(logs)
-            parts.append((logs, np.full(len(logs), theta), log_x, log_tau))
-        logs, index, log_x, log_tau = (np.concatenate(part) for part in zip(*parts, strict=True))
+            x, tau = np.exp(log_x), np.exp(log_tau)
+            parts.append((logs, np.full(len(x), theta), x, self.rows[theta].sigma2(x, tau), tau))
+        logs, *values = (np.concatenate(part) for part in zip(*parts, strict=True))
         weights = np.exp(logs - logs.max())
-        x, tau = np.exp(log_x), np.exp(log_tau)
-        left = np.array([each.remainder for each in self.rows])[index]
-        self.cells = Cells(weights / weights.sum(), index, x, x / (1 + left / tau), tau)
+        self.cells = Cells(weights / weights.sum(), *values)
 
     # The lattice ----------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ import numpy as np
 import scipy.special
 
 from bmsvm._validation import check_count
-from bmsvm.inference.table import PosteriorTable
+from bmsvm.inference.table import PosteriorTable, check_tabled
 from bmsvm.models import squared
 from bmsvm.models.couplings import contrast
 from bmsvm.models.likelihoods import squared_scale
@@ -48,6 +48,7 @@ class _Cells(NamedTuple):
 
 
 def _cells_without_labels(problem: Problem, chosen: np.ndarray) -> _Cells:
+    check_tabled("leave-one-out", problem)
     table, c = PosteriorTable(problem, step=TABLE_STEP), problem.n_classes
     heaviest = np.argsort(table.cells.probabilities)[::-1]
     covered = np.cumsum(table.cells.probabilities[heaviest])
