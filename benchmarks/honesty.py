@@ -280,9 +280,11 @@ def chosen(records: list[dict], fit: tuple[str, int], setting: str) -> list[dict
 
 
 def with_error(values: list[float]) -> str:
-    """Mean and its standard error."""
-    error = np.std(values, ddof=1) / np.sqrt(len(values)) if len(values) > 1 else np.nan
-    return f"{np.mean(values):.3f} ± {error:.3f}"
+    """Mean and its standard error, if there are several."""
+    mean = f"{np.mean(values):.3f}"
+    if len(values) == 1:
+        return mean
+    return f"{mean} ± {np.std(values, ddof=1) / np.sqrt(len(values)):.3f}"
 
 
 def mean_of(records: list[dict], name: str) -> str:
@@ -292,8 +294,8 @@ def mean_of(records: list[dict], name: str) -> str:
 
 def markdown(header: list[str], body: list[list[str]]) -> str:
     """Return a table."""
-    lines = [header, ["---"] * len(header), *body]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    first, *lines = [f"| {' | '.join(line)} |\n" for line in [header, *body]]
+    return "".join([first, "|---" * len(header) + "|\n", *lines])
 
 
 INTERVAL_NAMES = {

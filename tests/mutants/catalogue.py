@@ -472,10 +472,10 @@ MUTANTS = (
         "test_predictive.py conformal_sets_compare_left_out_rows",
     ),
     Mutant(
-        "table: held-out draws of a row are of the cells of another",
+        "table: held-out draws are at the means of the functions",
         "bmsvm.prediction.leave_one_out_of_table:held_out_draws_of_table",
-        "below[:, i]",
-        "below[:, 0]",
+        "cells.means[place, rows] + spread * points",
+        "cells.means[place, rows]",
         "test_table.py held_out_draws_have",
     ),
     Mutant(
