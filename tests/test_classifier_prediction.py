@@ -206,7 +206,7 @@ PARAMETRIC = kernels.Parametric(
     ids=["off-grid", "per-feature", "parametric"],
 )
 def test_parameters_of_the_kernel_may_be_sampled_off_a_grid(settings):
-    mixing = {"likelihood": "hinge", "sampler": "gibbs", "num_warmup": 100, "num_samples": 60}
+    mixing = {"likelihood": "hinge", "sampler": "gibbs", "num_warmup": 400, "num_samples": 200}
     free = model(**mixing, **settings).fit(X, Y)
     samples = free.run_.samples
     assert samples["coefficients"].shape[2] == free.posterior_.problem.n_rows
@@ -225,7 +225,7 @@ def test_parameters_of_the_kernel_may_be_sampled_off_a_grid(settings):
     fixed = model(**mixing, predictive="posterior").fit(X, Y)
     assert np.mean(np.abs(probabilities - fixed.predict_proba(X))) < 0.1
     longer = free.fit_more(5)
-    assert longer.run_.num_samples == 65
+    assert longer.run_.num_samples == 205
 
 
 # A lengthscale that is chosen first ------------------------------------------------------------

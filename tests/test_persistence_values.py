@@ -24,12 +24,12 @@ from bmsvm import (
     kernels,
 )
 from bmsvm._encoding import NUMBERS, SETTINGS, STRUCTURES, decode, encode
-from bmsvm.inference import Blocks, Sampler
+from bmsvm.inference import Blocks, Sampler, Table
 from bmsvm.inference.run import start_chains
 from bmsvm.kernels import Approximation, Kernel
 from bmsvm.machines import Grid
 from bmsvm.persistence import ModelFileError
-from bmsvm.selection import Method
+from bmsvm.selection import ClosedFormEvidence, Method
 
 
 def after_json(value):
@@ -82,6 +82,8 @@ SOME_SETTINGS = [
     Gibbs(),
     Paper(thinning=np.int64(4), step_size=0.5, printed_ratio=True),
     CollapsedHMC(thinning=2, max_steps=5),
+    Table(),
+    ClosedFormEvidence(),
     Sampled("log-uniform", bounds=[0.5, 9], grid="off"),
     Sampled(grid=np.geomspace(1, 4, 3)),
     Sampled(per_feature=True, every=3),

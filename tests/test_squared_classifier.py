@@ -96,20 +96,17 @@ def test_it_is_seen_by_arviz_and_plots(model):
     logs = np.asarray(data["log_likelihood"]["y"])
     assert np.all(np.isfinite(logs))
     assert plots.trace(model) is not None
-    draws = model.posterior_.draw(model.standardized_rows(X[:3]))
-    np.testing.assert_allclose(draws.scores.sum(axis=-1), 0, atol=1e-9)
+    draws = model.predictive_.sample(model.standardized_rows(X[:3]))
     np.testing.assert_allclose(draws.probabilities.sum(axis=-1), 1)
-    # Probabilities given functions are those whose mean is predicted.
+    # Probabilities given functions, softmax(kappa f / (sigma2 + s^2)), are those that are averaged.
     plain = fitted(predictive="posterior", num_samples=150)
-    found = plain.posterior_.draw(plain.standardized_rows(X[:3])).probabilities.mean(axis=0)
-    np.testing.assert_allclose(found, plain.predict_proba(X[:3]), atol=0.03)
-
-
-def test_scores_follow_their_labels(model):
-    """Labels are drawn given f, and scores given both: near the code of the label."""
-    draws = model.posterior_.draw(model.standardized_rows(X[:20]))
-    own = np.take_along_axis(draws.scores, draws.labels[..., None], -1)
-    assert np.mean(own == draws.scores.max(axis=-1, keepdims=True)) > 0.9
+    found = plain.predictive_.sample(plain.standardized_rows(X[:3]))
+    c = len(plain.classes_)
+    noise = plain.posterior_.flat("noise_variance") + (0.5 / (c - 1)) ** 2
+    logits = c / (c - 1) * found.functions / noise[:, None, None]
+    shares = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    expected = (shares / shares.sum(axis=-1, keepdims=True)).mean(axis=0)
+    np.testing.assert_allclose(expected, plain.predict_proba(X[:3]), atol=1e-5)
 
 
 def test_weights_of_classes_are_those_of_rows():
