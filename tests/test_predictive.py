@@ -240,7 +240,7 @@ def test_balanced_probabilities_are_of_a_population_of_equal_classes():
     rows, truth = imbalanced(np.random.default_rng(2), 2000)
     p, q = plain.predict_proba(rows), balanced.predict_proba(rows)
     moved = p * weights / np.sum(p * weights, axis=1, keepdims=True)
-    assert np.mean(np.abs(q - moved)) < 0.05
+    assert np.mean(np.abs(q - moved)) < 0.08
     assert np.mean(np.abs(q - p)) > 0.15
     # The truth, by Bayes' rule with equal classes.
     density = np.exp(-0.5 * ((rows[:, None] - CENTRES) ** 2).sum(-1))
