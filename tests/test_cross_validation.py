@@ -228,9 +228,8 @@ def test_bad_arguments_are_named(settings, argument, value):
 def test_the_classifier_predicts_at_the_lengthscale_that_was_chosen():
     """By the same choice as a call of its own with the classifier's key and rows."""
     quick = GridCV(grid=[0.5, 2.0], folds=3, num_warmup=10, num_samples=10, num_chains=2)
-    fitted = BMSVMClassifier(
-        lengthscale=quick, standardize="standard", num_warmup=20, num_samples=10, random_state=0
-    ).fit(X, Y)
+    settings = {"num_warmup": 20, "num_samples": 10, "standardize": "standard", "random_state": 0}
+    fitted = BMSVMClassifier(lengthscale=quick, **settings).fit(X, Y)
     rows = (X - X.mean(0)) / X.std(0)
     with jax.enable_x64(True):
         alone = quick.select(rows, Y, rng_key=jax.random.key(fitted.seed_))

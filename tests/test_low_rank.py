@@ -167,10 +167,11 @@ def test_the_classifier_predicts_from_landmarks():
     chances = fit.predict_proba(X)
     np.testing.assert_allclose(chances.sum(1), 1.0)
     assert fit.score(X, y) > 0.5
-    without = replace(fit.posterior_, training_rows=None)  # it predicts from landmarks alone
-    predictive = replace(fit.predictive_, posterior=without)
-    np.testing.assert_array_equal(predictive.probabilities(fit.standardized_rows(X)), chances)
-    assert without.problem.basis_map.points.shape == (20, 2)
+    alone = replace(fit.posterior_, training_rows=None)  # it predicts from landmarks alone
+    without = replace(fit.predictive_, posterior=alone)
+    np.testing.assert_array_equal(without.probabilities(fit.standardized_rows(X)), chances)
+    assert alone.problem.basis_map.points.shape == (20, 2)
+    assert fit.predictive_.squares.points.shape == (20, 2)
     far = fit.predict_uncertainty(np.array([[100.0, 100.0], [0.0, 0.0]]))
     assert far.epistemic[0] > 2 * far.epistemic[1]
 
