@@ -21,6 +21,7 @@ from bmsvm import (
     Paper,
     Predictive,
     Sampled,
+    Table,
     kernels,
 )
 from bmsvm._encoding import NUMBERS, SETTINGS, STRUCTURES, decode, encode
@@ -90,6 +91,8 @@ SOME_SETTINGS = [
     ModeCV(grid=[1.0, 2.0], precisions=np.array([0.1, 1.0]), repeats=2),
     Evidence(start=np.ones(2), per_feature=True, bounds=(0.2, 20.0), max_rows=None),
     GridCV(grid=np.ones((2, 3)), sampler=Gibbs(thinning=2), folds=[([0, 1], [2])], n_jobs=-1),
+    Table(),
+    ClosedFormEvidence(max_rows=200),
     Grid(gamma=[0.1, 1.0], lengthscale=np.ones(2), folds=3),
     Nystrom(rank=7, tolerance=0.1, dtype="float32", seed=3),
     Fourier(rank=8),
