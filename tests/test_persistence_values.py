@@ -25,7 +25,7 @@ from bmsvm import (
     kernels,
 )
 from bmsvm._encoding import NUMBERS, SETTINGS, STRUCTURES, decode, encode
-from bmsvm.inference import Blocks, Sampler, Table
+from bmsvm.inference import Blocks, Sampler
 from bmsvm.inference.run import start_chains
 from bmsvm.kernels import Approximation, Kernel
 from bmsvm.machines import Grid
