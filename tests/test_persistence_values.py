@@ -83,8 +83,6 @@ SOME_SETTINGS = [
     Gibbs(),
     Paper(thinning=np.int64(4), step_size=0.5, printed_ratio=True),
     CollapsedHMC(thinning=2, max_steps=5),
-    Table(),
-    ClosedFormEvidence(),
     Sampled("log-uniform", bounds=[0.5, 9], grid="off"),
     Sampled(grid=np.geomspace(1, 4, 3)),
     Sampled(per_feature=True, every=3),
