@@ -90,7 +90,7 @@ docs-pages: $(VENV)/.docs-stamp
 
 doctest: $(VENV)/.test-stamp ## run the examples of the docstrings, the tutorial and the page on the paper
 	$(BIN)/python -m pytest -q -p no:cacheprovider --doctest-modules bmsvm
-	MPLBACKEND=agg $(BIN)/python -m pytest -q -p no:cacheprovider --doctest-glob='*.md' docs/tutorial.md docs/paper.md
+	MPLBACKEND=agg $(BIN)/python -m pytest -q -p no:cacheprovider --doctest-glob='*.md' -W 'ignore:the chains have not converged' docs/tutorial.md docs/paper.md
 
 clean: ## remove environments, caches and build output
 	rm -rf .venv .venv-* build dist docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis
