@@ -128,7 +128,8 @@ class Predicting:
         """
         merit = self._merit(X)
         if merit.shape[1] == 2:
-            return np.log1p((merit[:, 1] - merit[:, 0]) / merit[:, 0])
+            lead = merit[:, 1] - merit[:, 0]
+            return np.copysign(np.log1p(np.abs(lead) / merit.min(axis=1)), lead)
         logs = np.log(merit)
         scores = logs - logs.mean(axis=1, keepdims=True)
         # Logarithms of neighbouring numbers may be equal, and the first of equals another class.

@@ -276,10 +276,10 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
             ``random_state`` must then be an integer.
         """
         self._check_settings(checkpoint)
+        for name in ("run_", "predictive_"):  # a fit that fails leaves no part of an older model
+            self.__dict__.pop(name, None)
         X, labels, weights = self._checked_data(X, y, sample_weight)
         self._check_weights(weights)
-        for name in ("run_", "predictive_"):  # an interrupted fit leaves no part of an older model
-            self.__dict__.pop(name, None)
         self._learn_inputs(X)
         self.seed_ = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         rows = self._standardized(X)

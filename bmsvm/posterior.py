@@ -19,7 +19,7 @@ from bmsvm._validation import check_defined
 from bmsvm.kernels.functions import Kernel, KernelFn, as_kernel
 from bmsvm.models.couplings import class_map
 from bmsvm.models.likelihoods import exclusion_probabilities
-from bmsvm.models.problem import Problem, some_rows, spaced_rows
+from bmsvm.models.problem import Problem, chosen_rows, some_rows
 from bmsvm.models.quadrature import normal_points
 from bmsvm.prediction.evaluate import (
     ROWS,
@@ -57,7 +57,7 @@ LOO_DRAWS = 200
 """Largest number of draws, evenly spaced, of :meth:`Posterior.held_out_draws`."""
 
 LOO_ROWS = 2000
-"""Largest number of rows, evenly spaced, in leave-one-out where scores are integrated out."""
+"""Largest number of rows, chosen at random, in leave-one-out where scores are integrated out."""
 
 TINY = float(np.finfo(np.float32).tiny)
 
@@ -329,17 +329,17 @@ class Posterior:
     @property
     def loo_draws(self) -> np.ndarray:
         """Indices of the draws of :meth:`held_out_draws`."""
-        return spaced_rows(self.n_draws, LOO_DRAWS)
+        return _spaced(self.n_draws, LOO_DRAWS)
 
     def _chosen_rows(self) -> np.ndarray:
         """Return the indices of the rows that leave-one-out predicts."""
         n = self.problem.n_rows
-        return spaced_rows(n, n if "scores" in self.samples else LOO_ROWS)
+        return chosen_rows(n, n if "scores" in self.samples else LOO_ROWS)
 
     def _for_leave_one_out(self, max_draws: int | None) -> tuple[dict[str, np.ndarray], Problem]:
         """Draws, flat and evenly spaced, and the rows that are predicted."""
         problem, total = self.problem, self.n_draws
-        which = spaced_rows(total, total if max_draws is None else max_draws)
+        which = _spaced(total, total if max_draws is None else max_draws)
         sites = ["scores"] if "scores" in self.samples else ["weights", "intercept"]
         if "scores" not in self.samples:
             problem = some_rows(problem, LOO_ROWS)
@@ -347,3 +347,8 @@ class Posterior:
             name for name in ("noise_variance", "precision", "lengthscale") if name in self.samples
         ]
         return {name: self.flat(name)[which] for name in sites}, problem
+
+
+def _spaced(total: int, count: int) -> np.ndarray:
+    """Return the indices of at most ``count`` of so many draws, evenly spaced."""
+    return np.unique(np.linspace(0, total - 1, min(total, count)).astype(int))

@@ -17,7 +17,7 @@ import numpy as np
 from bmsvm._validation import check_probability
 from bmsvm.kernels.functions import as_kernel
 from bmsvm.models.likelihoods import exclusion_probabilities
-from bmsvm.models.problem import Problem, spaced_rows
+from bmsvm.models.problem import Problem, chosen_rows
 from bmsvm.models.theta import nearest_on_grid
 from bmsvm.posterior import Posterior
 from bmsvm.prediction import uncertainty
@@ -200,7 +200,7 @@ class PredictiveDistribution:
             low_rank = problem.basis_map is not None
             if low_rank:
                 problem, lengthscale = _one_basis(posterior)
-            fitted = np.union1d(which, spaced_rows(n, SQUARES_ROWS if low_rank else n))
+            fitted = np.union1d(which, chosen_rows(n, SQUARES_ROWS if low_rank else n))
             kernel = as_kernel(posterior.kernel)
             roots = roots_of(problem, fitted, posterior.training_rows, kernel, lengthscale)
             fit, every = least_squares(roots, labels[fitted], problem.n_classes, weights[fitted])
@@ -214,7 +214,7 @@ class PredictiveDistribution:
     def held_out_rows(self) -> HeldOutRows:
         """Training rows, each predicted without its label, as conformal sets need them.
 
-        At most 2000 of them, evenly spaced, if the scores were integrated out.
+        At most 2000 of them, chosen at random, if the scores were integrated out.
         """
         theta = None
         if self.squares is not None and len(self.squares.lengthscales) == 1:

@@ -154,14 +154,19 @@ def with_spare_rows(factor: Factor, count: int) -> Factor:
     return Factor(cast(jax.Array, wider), cast(jax.Array, np.pad(eigenvalues, (0, count))))
 
 
-def spaced_rows(n_rows: int, count: int) -> np.ndarray:
-    """Return the indices of at most ``count`` of so many rows, evenly spaced."""
-    return np.unique(np.linspace(0, n_rows - 1, min(n_rows, count)).astype(int))
+def chosen_rows(n_rows: int, count: int) -> np.ndarray:
+    """Return the indices, in order, of at most ``count`` of so many rows, always the same ones.
+
+    They are drawn at random: evenly spaced ones would follow a pattern in the order of the labels.
+    """
+    if count >= n_rows:
+        return np.arange(n_rows)
+    return np.sort(np.random.default_rng(0).choice(n_rows, count, replace=False))
 
 
 def some_rows(problem: Problem, count: int) -> Problem:
-    """Return a problem of at most ``count`` of the rows, evenly spaced."""
-    which = spaced_rows(problem.n_rows, count)
+    """Return a problem of at most ``count`` of the rows, those of :func:`chosen_rows`."""
+    which = chosen_rows(problem.n_rows, count)
 
     def of(part):
         return None if part is None else part[which]

@@ -35,7 +35,7 @@ PRECISIONS = 10.0 ** (np.arange(-7, 3) / 2)
 """Values of tau, as parts of the mean of k(x, x)."""
 
 INTERCEPT_PRECISION = 0.01
-"""eta, in the same parts."""
+"""eta."""
 
 OCTAVES = np.arange(-4, 5) / 2
 """Lengthscales: these powers of two times the median distance between rows."""
