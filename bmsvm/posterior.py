@@ -19,7 +19,7 @@ from bmsvm._validation import check_defined
 from bmsvm.kernels.functions import Kernel, KernelFn, as_kernel
 from bmsvm.models.couplings import class_map
 from bmsvm.models.likelihoods import exclusion_probabilities
-from bmsvm.models.problem import Problem, chosen_rows, some_rows
+from bmsvm.models.problem import Problem, chosen_rows, rows_of
 from bmsvm.models.quadrature import normal_points
 from bmsvm.prediction.evaluate import (
     ROWS,
@@ -342,7 +342,7 @@ class Posterior:
         which = _spaced(total, total if max_draws is None else max_draws)
         sites = ["scores"] if "scores" in self.samples else ["weights", "intercept"]
         if "scores" not in self.samples:
-            problem = some_rows(problem, LOO_ROWS)
+            problem = rows_of(problem, self._chosen_rows())
         sites += [
             name for name in ("noise_variance", "precision", "lengthscale") if name in self.samples
         ]

@@ -25,7 +25,7 @@ from bmsvm.models.theta import (
     named_parameters,
 )
 
-__all__ = ["Kernel", "Problem", "some_rows", "with_spare_rows"]
+__all__ = ["Kernel", "Problem", "chosen_rows", "rows_of", "some_rows", "with_spare_rows"]
 
 Kernel = jax.Array | KernelPoint | None
 """A value of theta: its index in the grid, a point off it, or None if theta is fixed."""
@@ -165,8 +165,13 @@ def chosen_rows(n_rows: int, count: int) -> np.ndarray:
 
 
 def some_rows(problem: Problem, count: int) -> Problem:
-    """Return a problem of at most ``count`` of the rows, those of :func:`chosen_rows`."""
-    which = chosen_rows(problem.n_rows, count)
+    """Return a problem of at most ``count`` of the rows, evenly spaced."""
+    n = problem.n_rows
+    return rows_of(problem, np.unique(np.linspace(0, n - 1, min(n, count)).astype(int)))
+
+
+def rows_of(problem: Problem, which: np.ndarray) -> Problem:
+    """Return a problem of the rows with these indices."""
 
     def of(part):
         return None if part is None else part[which]
