@@ -16,7 +16,7 @@ import numpy as np
 
 from bmsvm._progress import progress
 from bmsvm._validation import check_defined
-from bmsvm.kernels.functions import Kernel, KernelFn, as_kernel
+from bmsvm.kernels.functions import Kernel, KernelFn, Precomputed, as_kernel
 from bmsvm.models.couplings import class_map
 from bmsvm.models.likelihoods import exclusion_probabilities
 from bmsvm.models.problem import Problem, chosen_rows, rows_of
@@ -317,14 +317,21 @@ class Posterior:
         At most 200 draws; of more than 2000 rows so many if the scores were integrated out.
         """
         chosen = self._chosen_rows()
+        # As functions at new rows: those of a precomputed kernel have no remainder either.
+        remainder = self.remainder and not isinstance(as_kernel(self.kernel), Precomputed)
         if self.problem.likelihood == "squared":
             found = held_out_draws_of_table(
-                self.problem, chosen, seed=self.seed, num_draws=len(self.loo_draws)
+                self.problem,
+                chosen,
+                seed=self.seed,
+                num_draws=len(self.loo_draws),
+                remainder=remainder,
             )
             return found, chosen
         draws, problem = self._for_leave_one_out(LOO_DRAWS)
         with jax.enable_x64(True):
-            return held_out_draws(draws, problem, seed=self.seed), chosen
+            found = held_out_draws(draws, problem, seed=self.seed, remainder=remainder)
+        return found, chosen
 
     @property
     def loo_draws(self) -> np.ndarray:

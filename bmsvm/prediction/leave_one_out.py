@@ -172,7 +172,12 @@ def leave_one_out(
 
 
 def held_out_draws(
-    draws: Mapping[str, ArrayLike], problem: Problem, *, seed: int, num_nodes: int = 64
+    draws: Mapping[str, ArrayLike],
+    problem: Problem,
+    *,
+    seed: int,
+    num_nodes: int = 64,
+    remainder: bool = True,
 ) -> HeldOutDraws:
     """Draw class probabilities of each row as if its label had not been seen.
 
@@ -182,9 +187,11 @@ def held_out_draws(
         As in :func:`leave_one_out`.
     seed
         Of the points of f_i given everything else.
+    remainder
+        Whether f_i is drawn, as functions at new rows are; else it is its mean given the rest.
     """
     shape = (len(np.asarray(draws["precision"])), problem.n_rows, problem.n_columns)
-    points = np.random.default_rng(seed).standard_normal(shape)
+    points = np.random.default_rng(seed).standard_normal(shape) if remainder else np.zeros(shape)
     log_means, each = _evaluate(draws, problem, num_nodes, points)
     log_weights, pareto_k = _smooth(-log_means.T)
     return HeldOutDraws(np.moveaxis(each, 0, -1), np.exp(log_weights), pareto_k)

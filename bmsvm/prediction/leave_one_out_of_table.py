@@ -88,7 +88,7 @@ def leave_one_out_of_table(
 
 
 def held_out_draws_of_table(
-    problem: Problem, chosen: np.ndarray, *, seed: int, num_draws: int
+    problem: Problem, chosen: np.ndarray, *, seed: int, num_draws: int, remainder: bool = True
 ) -> HeldOutDraws:
     """Draw class probabilities of rows, each without its label.
 
@@ -100,6 +100,8 @@ def held_out_draws_of_table(
         Of the random numbers.
     num_draws
         Number of draws s, which have equal weights.
+    remainder
+        Whether functions are drawn, as those at new rows are; else they are their means.
     """
     cells, n = _cells_without_labels(problem, chosen), len(chosen)
     random = np.random.default_rng(seed)
@@ -108,7 +110,7 @@ def held_out_draws_of_table(
     place = np.stack([np.searchsorted(below[:, i], levels) for i in range(n)])  # (n, s)
     place = random.permuted(np.minimum(place, len(below) - 1), axis=1)
     rows = np.arange(n)[:, None]
-    points = random.standard_normal((n, num_draws, problem.n_columns))
+    points = remainder * random.standard_normal((n, num_draws, problem.n_columns))
     spread = np.sqrt(cells.variances[place, rows])[..., None]
     functions = (cells.means[place, rows] + spread * points) @ contrast(problem.n_classes).T
     chances = scipy.special.softmax(cells.slopes[place][..., None] * functions, axis=-1)
