@@ -505,11 +505,7 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
             remainder=how.remainder,
             seed=self.seed_,
         )
-        predictive = PredictiveDistribution(posterior)
-        if how.calibrate or (how.calibrate is None and self._can_be_calibrated(run.problem)):
-            squares = how.squares and self.likelihood == "normalized"
-            given = fixed if found is None else None
-            predictive = predictive.calibrated(squares=squares, lengthscale=given)
+        predictive = self._predictive(posterior)
         self.lengthscale_ = fixed if sampled is None else np.median(sampled, axis=(0, 1))
         if self.lengthscale_ is not None and np.ndim(self.lengthscale_) == 0:
             self.lengthscale_ = float(self.lengthscale_)
@@ -532,6 +528,26 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
             num_samples=run.num_samples,
             stacklevel=4,
         )
+
+    def _predictive(self, posterior: Posterior) -> PredictiveDistribution:
+        """Calibrate the posterior, if the model allows it and nobody interrupts."""
+        how, plain = as_predictive(self.predictive), PredictiveDistribution(posterior)
+        wanted = how.calibrate
+        if not (self._can_be_calibrated(posterior.problem) if wanted is None else wanted):
+            return plain
+        try:
+            return plain.calibrated(
+                squares=how.squares and self.likelihood == "normalized",
+                lengthscale=posterior.lengthscale if self.selection_ is None else None,
+            )
+        except KeyboardInterrupt:
+            warnings.warn(
+                "interrupted while the probabilities were calibrated: the model has all its draws, "
+                "and predicts with them as they are; fit_more(1) makes one more draw of each chain "
+                "and calibrates",
+                stacklevel=4,
+            )
+            return plain
 
     @staticmethod
     def _can_be_calibrated(problem: Problem) -> bool:

@@ -200,3 +200,27 @@ def test_a_fit_tells_of_checks_that_have_not_passed(fitted, monkeypatch):
         model().fit(X, Y)
     (one,) = [each for each in caught if "accepts nothing" in str(each.message)]
     assert one.filename == __file__
+
+
+def test_an_interruption_of_the_calibration_keeps_all_draws(monkeypatch, fitted):
+    def interrupted(self, **settings):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(classifier.PredictiveDistribution, "calibrated", interrupted)
+        with pytest.warns(UserWarning, match="calibrated"):
+            stopped = model().fit(X, Y)
+    for name, value in fitted.run_.samples.items():
+        np.testing.assert_array_equal(stopped.run_.samples[name], value)
+    assert stopped.predictive_.calibration is None
+    raw = model(predictive="posterior").fit(X, Y)
+    np.testing.assert_array_equal(stopped.predict_proba(X), raw.predict_proba(X))
+    assert stopped.fit_more(1).predictive_.calibration is not None
+
+
+def test_a_fit_that_is_refused_leaves_no_older_model():
+    again = model().fit(X, Y)
+    with pytest.raises(ValueError, match="classes"):
+        again.fit(X, np.zeros(len(X)))
+    with pytest.raises(NotFittedError):
+        again.predict(X)

@@ -204,3 +204,20 @@ def test_what_cannot_be_left_out_is_said(settings, names):
     with pytest.raises(ValueError, match=r"leave-one-out") as caught:
         leave_one_out({}, problem)
     assert all(name in str(caught.value) for name in names)
+
+
+def test_held_out_draws_without_a_remainder_are_those_of_the_mean_function():
+    """As functions at new rows without a remainder: no more random than the draws themselves."""
+    case = oracle.Case(3, "sum_to_zero", "normalized", (0, 1, 2, 2, 1))
+    problem, draws = oracle.exact_draws(case, 50)
+    sites = {
+        "scores": draws.columns @ contrast(3).T,
+        "noise_variance": draws.noise_variance,
+        "precision": draws.precision,
+    }
+    first, second = (
+        held_out_draws(sites, problem, seed=seed, remainder=False).probabilities for seed in (0, 1)
+    )
+    np.testing.assert_array_equal(first, second)
+    drawn = held_out_draws(sites, problem, seed=0).probabilities
+    assert drawn.std(axis=-1).mean() > 1.1 * first.std(axis=-1).mean()

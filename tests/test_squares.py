@@ -31,13 +31,13 @@ def roots(rows=X, labels=Y, kernel=None, lengthscale=1.2, approximation=None):
     problem = prepare(
         rows, labels, kernel=kernel, lengthscale=lengthscale, approximation=approximation
     )
-    return roots_of(problem, np.arange(len(rows)), rows, kernel, lengthscale)
+    return list(roots_of(problem, np.arange(len(rows)), rows, kernel, lengthscale))
 
 
 def on_a_grid(order=slice(None)):
     """Roots at several lengthscales around the median distance."""
     problem = prepare(X[order], Y[order], lengthscale=1.2)
-    return roots_of(problem, np.arange(N), X[order], Gaussian(), None)
+    return list(roots_of(problem, np.arange(N), X[order], Gaussian(), None))
 
 
 def codes_of(labels, c=C):
@@ -157,7 +157,7 @@ def test_a_root_of_complete_rank_is_exact():
 def test_a_root_of_low_rank_is_least_squares_of_its_gram_matrix(one_tau):
     """Against the dense solution for the Gram matrix R R'."""
     low = roots(approximation=Nystrom(rank=6))
-    R = np.asarray(low[0].values, np.float64)
+    R = low[0].design
     assert R.shape[1] <= 6
     tau = one_tau * np.mean(np.sum(R**2, axis=1))
     fit, held_out = least_squares(low, Y, C, UNEVEN)

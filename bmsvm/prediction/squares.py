@@ -1,31 +1,30 @@
-"""Least squares: class functions in closed form, as a second opinion on every row.
+"""Least squares: class functions with the same kernel, in closed form, beside the posterior's.
 
-Softmax and hinge saturate: a row that is classified well has no more to say. Squares listen to
-every row, as discriminant analysis does beside logistic regression, and predict better where
-classes are clean and many. With codes ``C_i = (c e_y - 1)/(c - 1)`` of the labels and weights v of
-the rows,
+The likelihoods (11) and (21) are flat where a row is classified well: such a row does not move the
+functions. Squared errors use every row, as discriminant analysis does beside logistic regression,
+and predict better where classes are many and well separated. The functions are the posterior mean
+of the regression of the class codes (:mod:`bmsvm.models.squared`) with sigma2 = 1 and noise 1/w_i
+for a row of weight w_i, the least-squares SVM of Suykens and Vandewalle (1999). The prediction of a
+row without its own label is known exactly.
 
-    f(x) = k(x)' A^-1 C / tau + 1' A^-1 C / eta,    A = K/tau + 11'/eta + diag(1/v)
-
-is the mode of the squared likelihood (the least-squares SVM of Suykens and Vandewalle, 1999), and a
-row predicted without its own label has ``C_i - [A^-1 C]_i / [A^-1]_ii``. Each pair (theta, tau) of
-a grid is scored by the log score of these predictions, sharpened by the best power
-(:func:`bmsvm.prediction.calibration.best_power`). The functions, each sharpened by its power, are
-averaged with weights proportional to the exponential of the scores (pseudo-Bayesian model averaging
-of Geisser and Eddy, 1979).
+Each pair (theta, tau) of a grid is scored by the log score of these predictions, sharpened by the
+best power (:func:`bmsvm.prediction.calibration.best_power`). The functions, each times its power,
+are averaged with weights proportional to the exponential of the scores (pseudo-Bayesian model
+averaging of Geisser and Eddy, 1979).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.linalg
 import scipy.special
 
 from bmsvm.kernels.functions import Kernel, Precomputed, Stationary, gram_of, median_distance
 from bmsvm.kernels.low_rank import raw_basis
+from bmsvm.models import squared
+from bmsvm.models.likelihoods import class_codes
 from bmsvm.models.problem import Problem
 from bmsvm.prediction.calibration import best_power
 
@@ -43,25 +42,19 @@ OCTAVES = np.arange(-4, 5) / 2
 SMALLEST_SHARE = 1e-3
 """Pairs of less weight are left out."""
 
-SMALLEST_WEIGHT = 1e-10
-"""Weight, as part of the largest, of rows that have none: theirs are predictions all the same."""
+TINY = float(np.finfo(np.float64).tiny)
 
 
 class Root(NamedTuple):
-    """A root of a Gram matrix, ``K = R R'``, and how it is made at new rows.
+    """A factor of the Gram matrix of some rows, and the features it is made of.
 
-    kernel, lengthscale
-        The kernel and its theta.
-    kind
-        ``"nystrom"`` for kernel values with points, which may be all training rows; ``"fourier"``
-        for random features.
-    points
-        Training rows, landmarks or frequencies, shape (q, p).
+    kernel, lengthscale, kind, points
+        As in :class:`bmsvm.prediction.evaluate.Stage`.
     rotation
-        What makes rows of R of raw features, shape (q, r); None if R R' is given by the Gram
-        matrix of the points itself.
-    values
-        The Gram matrix (n, n) if there is no rotation, else R, shape (n, r).
+        What makes Phi of the features of a low-rank basis, shape (q, r). None if the features are
+        kernel values with all rows.
+    factor
+        ``Phi = U diag(sqrt(lambda))``; U is orthonormal if there is no rotation.
     """
 
     kernel: Kernel
@@ -69,7 +62,12 @@ class Root(NamedTuple):
     kind: str
     points: np.ndarray
     rotation: np.ndarray | None
-    values: np.ndarray
+    factor: squared.Eigen
+
+    @property
+    def design(self) -> np.ndarray:
+        """Phi of the rows, shape (n, r)."""
+        return self.factor.basis * np.sqrt(self.factor.eigenvalues)
 
 
 class LeastSquares(NamedTuple):
@@ -104,47 +102,43 @@ class LeastSquares(NamedTuple):
 
 
 class _Solution(NamedTuple):
-    """``[A^-1 C]`` (n, c), predictions without the own label (n, c), and ``1' A^-1 C / eta``."""
+    """Least squares at one tau.
 
-    solved: np.ndarray
-    held_out: np.ndarray
+    coefficients
+        Of the features, shape (q, c).
+    intercept
+        Shape (c,).
+    held_out
+        Functions at the rows, each without its own label, shape (n, c).
+    """
+
+    coefficients: np.ndarray
     intercept: np.ndarray
+    held_out: np.ndarray
 
 
 def _solutions(
     root: Root, codes: np.ndarray, weights: np.ndarray, precisions: np.ndarray
 ) -> Iterator[_Solution]:
     """Solutions at each tau, from one decomposition of the weighted Gram matrix."""
-    scale = np.sqrt(weights)
-    if root.rotation is None:
-        values, vectors = scipy.linalg.eigh(scale[:, None] * root.values * scale)
-    else:
-        wide = scale[:, None] * np.asarray(root.values, np.float64)
-        values, rotation = scipy.linalg.eigh(wide.T @ wide)
-        kept = values > 1e-12 * max(values[-1], 1e-300)
-        values = values[kept]
-        vectors = wide @ (rotation[:, kept] / np.sqrt(values))
-    values = np.maximum(values, 0.0)
-    targets = scale[:, None] * codes
-    in_targets, in_ones, squares = vectors.T @ targets, vectors.T @ scale, vectors**2
+    exact, design = root.rotation is None, root.design
+    moments = squared.moments_of(root.factor, codes, weights, orthonormal=exact)
+    rotated = design if moments.rotation is None else design @ moments.rotation
+    moments = moments._replace(rotation=None)
     for tau in precisions:
-        shrinkage = values / (tau + values)  # (I + L/tau)^-1 = I - U diag(shrinkage) U'
-        plain = targets - vectors @ (shrinkage[:, None] * in_targets)
-        ones = scale - vectors @ (shrinkage * in_ones)
-        total = INTERCEPT_PRECISION + scale @ ones
-        solved = scale[:, None] * (plain - np.outer(ones, (ones @ targets) / total))
-        diagonal = weights * (1 - squares @ shrinkage - ones**2 / total)
-        yield _Solution(
-            solved,
-            codes - solved / diagonal[:, None],
-            solved.sum(axis=0) / INTERCEPT_PRECISION,
-        )
+        cell = squared.cell_at(moments, tau, 1.0, INTERCEPT_PRECISION)
+        mean, variance = squared.functions_at(rotated, moments, cell)
+        coefficients = weights[:, None] * (codes - mean) / tau  # A^-1 C / tau
+        if not exact:
+            coefficients = root.rotation @ (design.T @ coefficients)
+        held_out, _ = squared.without_own_label(mean, variance, codes, weights)
+        yield _Solution(coefficients, cell.intercept, held_out)
 
 
 def roots_of(
     problem: Problem, kept: np.ndarray, rows: Any, kernel: Kernel, lengthscale: Any
-) -> list[Root]:
-    """Roots of the Gram matrix of training rows, one for each theta to try.
+) -> Iterator[Root]:
+    """Yield factors of the Gram matrix of training rows, one for each theta to try.
 
     Parameters
     ----------
@@ -161,20 +155,29 @@ def roots_of(
     """
     if problem.basis_map is not None:
         found = problem.basis_map
-        values = np.asarray(problem.factor.basis)[kept] * np.sqrt(problem.factor.eigenvalues)
-        points, rotation = (np.asarray(part, np.float64) for part in (found.points, found.rotation))
-        return [Root(kernel, lengthscale, found.kind, points, rotation, values)]
+        points, rotation, basis, eigenvalues = (
+            np.asarray(part, np.float64)
+            for part in (
+                found.points,
+                found.rotation,
+                np.asarray(problem.factor.basis)[kept],
+                problem.factor.eigenvalues,
+            )
+        )
+        factor = squared.Eigen(eigenvalues, basis)
+        yield Root(kernel, lengthscale, found.kind, points, rotation, factor)
+        return
     rows = np.asarray(rows, np.float64)
-    if isinstance(kernel, Precomputed):
-        return [Root(kernel, None, "nystrom", rows, None, rows)]
     thetas = [lengthscale]
     if lengthscale is None and isinstance(kernel, Stationary):
         thetas = list(median_distance(rows) * 2.0**OCTAVES)
-    return [Root(kernel, t, "nystrom", rows, None, gram_of(kernel, rows, t)) for t in thetas]
+    for theta in thetas:
+        gram = rows if isinstance(kernel, Precomputed) else gram_of(kernel, rows, theta)
+        yield Root(kernel, theta, "nystrom", rows, None, squared.eigen_of(gram))
 
 
 def least_squares(
-    roots: list[Root], labels: np.ndarray, n_classes: int, weights: np.ndarray
+    roots: Iterable[Root], labels: np.ndarray, n_classes: int, weights: np.ndarray
 ) -> tuple[LeastSquares, np.ndarray]:
     """Fit least squares, and predict each row without its own label.
 
@@ -194,43 +197,33 @@ def least_squares(
     tuple
         The fit, and log probabilities of each row without its label, shape (n, c).
     """
-    codes = ((n_classes * np.eye(n_classes) - 1) / (n_classes - 1))[labels]
-    positive = np.maximum(weights, SMALLEST_WEIGHT * weights.max())
-    powers, scores = (np.empty((len(roots), len(PRECISIONS))) for _ in range(2))
-    solutions: dict[tuple[int, int], _Solution] = {}
-    taus = np.array([PRECISIONS * max(_mean_variance(root), 1e-300) for root in roots])
-    for g, root in enumerate(roots):
-        for t, solution in enumerate(_solutions(root, codes, positive, taus[g])):
-            powers[g, t], scores[g, t] = best_power(solution.held_out, labels, weights)
-            solutions[g, t] = solution
+    codes = class_codes(n_classes)[labels]
+    thetas, found, scored = [], [], []
+    for root in roots:
+        scale = np.mean(root.factor.basis**2 @ root.factor.eigenvalues)  # mean of k(x, x)
+        solutions = list(_solutions(root, codes, weights, PRECISIONS * max(scale, TINY)))
+        scored.append([best_power(each.held_out, labels, weights) for each in solutions])
+        found.append(solutions)
+        thetas.append(root.lengthscale)
+    powers, scores = np.moveaxis(np.array(scored), -1, 0)  # (G, T) each
     shares = scipy.special.softmax(scores)
     shares = np.where(shares < SMALLEST_SHARE, 0.0, shares)
     factors = powers * shares / shares.sum()
-    held_out, intercept = np.zeros(codes.shape), np.zeros(n_classes)
-    coefficients, thetas = [], []
-    for g, root in enumerate(roots):
-        counted = [t for t in range(len(PRECISIONS)) if factors[g, t] > 0]
-        if not counted:
-            continue
-        solved = np.zeros(codes.shape)
-        for t in counted:
-            each = solutions[g, t]
-            held_out += factors[g, t] * each.held_out
-            intercept += factors[g, t] * each.intercept
-            solved += factors[g, t] / taus[g, t] * each.solved
-        if root.rotation is not None:
-            solved = root.rotation @ (np.asarray(root.values, np.float64).T @ solved)
-        coefficients.append(solved)
-        thetas.append(root.lengthscale)
-    first = roots[0]
+
+    def averaged(g: int) -> _Solution:
+        """Sum of the solutions of one theta, times their factors."""
+        parts = zip(*found[g], strict=True)
+        return _Solution(*(np.tensordot(factors[g], np.array(part), 1) for part in parts))
+
+    counted = [g for g in range(len(thetas)) if np.any(factors[g] > 0)]
+    terms = [averaged(g) for g in counted]
     fit = LeastSquares(
-        first.kernel, first.kind, first.points, tuple(thetas), np.array(coefficients), intercept
+        root.kernel,
+        root.kind,
+        root.points,
+        tuple(thetas[g] for g in counted),
+        np.array([term.coefficients for term in terms]),
+        np.sum([term.intercept for term in terms], axis=0),
     )
+    held_out = np.sum([term.held_out for term in terms], axis=0)
     return fit, scipy.special.log_softmax(held_out, axis=1)
-
-
-def _mean_variance(root: Root) -> float:
-    """Mean of k(x, x) over the rows."""
-    if root.rotation is None:
-        return float(np.mean(np.diagonal(root.values)))
-    return float(np.mean(np.sum(np.asarray(root.values, np.float64) ** 2, axis=1)))
