@@ -30,6 +30,7 @@ from bmsvm.inference.reference import (
     Setup,
     from_coordinates,
     log_density,
+    logs_at,
 )
 from bmsvm.inference.transport import FIRST_WIDTH, move_theta, tuned_width
 from bmsvm.models.couplings import class_vector
@@ -43,7 +44,7 @@ OVERDISPERSED = 1.5
 """Standard deviations of the reference over which chains begin."""
 
 WINDOWS = (0.3, 0.8)
-"""Ends of the windows in which the scales of the logs are learned, as fractions of warm-up."""
+"""Ends of the windows in which the scales of u are learned, as fractions of warm-up."""
 
 LONGEST_STEP = 0.5 * math.pi
 """A step beyond a quarter turn would come back."""
@@ -65,7 +66,7 @@ class CollapsedState(NamedTuple):
     point
         The coordinates.
     adaptation
-        Of (log sigma, log d), relative to the reference if theta is sampled, and the step size.
+        Of the coordinates u of (log sigma, log d), and the step size.
     log_width
         Logarithm of the width of the proposals of theta.
     """
@@ -88,19 +89,15 @@ class Parameters(NamedTuple):
 def parameters_of(at: Coordinates, setup: Setup) -> Parameters:
     """Parameters at coordinates, under the setup of one theta."""
     reference = setup.reference
-    x = from_coordinates(at.xi, at.logs, reference)
-    return Parameters(x[:, :-1].T, reference.intercept_scale * x[:, -1], *variances_of(at.logs))
+    logs = logs_at(at.u, reference)
+    x = from_coordinates(at.xi, logs, reference)
+    return Parameters(x[:, :-1].T, reference.intercept_scale * x[:, -1], *variances_of(logs))
 
 
 @jax.jit  # where a chain begins outside of any program, the rows would be copied otherwise
 def _evaluate(at: Coordinates, setup: Setup, problem: Problem) -> Point:
     value, slope = jax.value_and_grad(log_density)(at, setup, problem)
     return Point(at, value, slope)
-
-
-def _origin(setup: Setup, problem: Problem) -> jax.Array | float:
-    """Origin of the adapted logs: they move along with theta."""
-    return setup.reference.logs if problem.samples_kernel else 0.0
 
 
 def _square(tree: Any) -> jax.Array:
@@ -138,16 +135,14 @@ def collapsed_hmc(
         kernel = problem.first_kernel()
         here, there = setup.at(kernel), problem.at(kernel)
         reference = here.reference
-        key_logs, key_xi = jax.random.split(key)
+        key_u, key_xi = jax.random.split(key)
         dtype = reference.logs.dtype
-        noise = jax.random.normal(key_logs, (2,), dtype)
-        logs = reference.logs + OVERDISPERSED * reference.scales * noise
+        u = OVERDISPERSED * jax.random.normal(key_u, (2,), dtype)
         xi = OVERDISPERSED * jax.random.normal(key_xi, reference.mode.shape, dtype)
-        centre = reference.logs - _origin(here, problem)
         return CollapsedState(
             kernel,
-            _evaluate(Coordinates(xi, logs), here, there),
-            init_adaptation(centre, reference.scales, FIRST_STEP, dtype),
+            _evaluate(Coordinates(xi, u), here, there),
+            init_adaptation(jnp.zeros(2, dtype), jnp.ones(2, dtype), FIRST_STEP, dtype),
             jnp.full((), math.log(FIRST_WIDTH), dtype),
         )
 
@@ -155,10 +150,11 @@ def collapsed_hmc(
         key_theta, key_hmc = jax.random.split(key)
         info: dict[str, jax.Array] = {}
         if problem.grid is not None:
-            kernel, at, accept_prob = move_theta(
+            at = state.point.at
+            kernel, accept_prob = move_theta(
                 key_theta,
                 state.kernel,  # type: ignore[arg-type]
-                state.point.at,
+                at,
                 state.log_width,
                 setup,
                 problem,
@@ -182,14 +178,14 @@ def collapsed_hmc(
         scales = state.adaptation.scales
         dtype = scales.dtype
         epsilon = step_size * jax.random.uniform(key_jitter, (), dtype, 1 - jitter, 1)
-        centre = state.adaptation.centre + _origin(setup, problem)
+        centre = state.adaptation.centre
 
         def standard(at: Coordinates) -> Coordinates:
-            return Coordinates(at.xi, (at.logs - centre) / scales)
+            return Coordinates(at.xi, (at.u - centre) / scales)
 
         def kick(momentum: Coordinates, point: Point) -> Coordinates:
             """Half a step of the force that the standard normal lacks."""
-            force = Coordinates(point.slope.xi, point.slope.logs * scales)
+            force = Coordinates(point.slope.xi, point.slope.u * scales)
             return jax.tree.map(
                 lambda p, g, q: p + 0.5 * epsilon * (g + q), momentum, force, standard(point.at)
             )
@@ -201,7 +197,7 @@ def collapsed_hmc(
             here = standard(point.at)
             there = jax.tree.map(lambda q, p: cos * q + sin * p, here, momentum)
             momentum = jax.tree.map(lambda q, p: cos * p - sin * q, here, momentum)
-            at = Coordinates(there.xi, centre + scales * there.logs)
+            at = Coordinates(there.xi, centre + scales * there.u)
             point = _evaluate(at, setup, problem)
             return point, kick(momentum, point)
 
@@ -217,8 +213,8 @@ def collapsed_hmc(
         accept_prob = jnp.exp(jnp.minimum(log_ratio, 0.0))
         accepted = jax.random.uniform(key_accept, (), dtype) < accept_prob
         point = jax.tree.map(lambda new, old: jnp.where(accepted, new, old), end, start)
-        seen = point.at.logs - _origin(setup, problem)
-        adaptation = adapt(state.adaptation, seen, target_accept_prob - accept_prob, phase, WINDOWS)
+        shortfall = target_accept_prob - accept_prob
+        adaptation = adapt(state.adaptation, point.at.u, shortfall, phase, WINDOWS)
         info = {"accept_prob": accept_prob, "step_size": step_size, "num_steps": num_steps}
         return state._replace(point=point, adaptation=adaptation), info
 

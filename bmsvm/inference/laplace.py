@@ -26,11 +26,10 @@ import scipy.linalg
 import scipy.optimize
 
 from bmsvm.inference.reference import (
-    Coordinates,
     Reference,
     Setup,
     from_coordinates,
-    log_density,
+    log_density_at,
     rotate,
     unrotate,
 )
@@ -277,18 +276,18 @@ def laplace_setup(problem: Problem, *, num_nodes: int | None = None) -> Setup:
 def _reference(nodes: jax.Array, problem: Problem) -> Reference:
     """Make the reference of a problem with a fixed theta."""
     near = some_rows_here(problem, REFERENCE_ROWS)
-    reference, scales = _from_some(_Target(near, nodes))
+    reference, root = _from_some(_Target(near, nodes))
     if near.n_rows < problem.n_rows:
         target = _Target(problem, nodes, row_parts(problem))
         reference = beside(reference, problem)
-        reference, scales = _refined(reference, problem.n_rows / near.n_rows, target)
-    reference = reference._replace(scales=jnp.asarray(scales))
+        reference, root = _refined(reference, problem.n_rows / near.n_rows, target)
+    reference = reference._replace(spread=jnp.asarray(root))
     kept = jax.tree.map(lambda part: jnp.asarray(part, nodes.dtype), reference)
     return beside(kept, problem)
 
 
 def _from_some(target: _Target) -> tuple[Reference, np.ndarray]:
-    """Make the reference, and the standard deviations of log sigma and log d."""
+    """Make the reference, and a root of the covariance of log sigma and log d."""
     problem, hyper = target.problem, target.problem.hyper
     log_scale = 0.5 * float(np.log(hyper.noise_rate / hyper.noise_shape))
     precision = 0.1
@@ -299,16 +298,16 @@ def _from_some(target: _Target) -> tuple[Reference, np.ndarray]:
     alone, spread = np.zeros((1, *x.shape)), _both_ways(x.shape)
     reference = _reference_at(x[None], alone, logs, scale, target)
     for number in range(PASSES):
-        better, scales = _best_logs(spread, reference, target)
+        better, root = _best_logs(spread, reference, target)
         way = better - logs
         logs = logs + (FURTHER if number else 1.0) * way
         at_logs = functools.partial(from_coordinates, logs=jnp.asarray(logs), reference=reference)
         places = np.asarray(jax.vmap(at_logs)(jnp.asarray(spread)))
         places, scale = _rescaled(places, scale, logs, problem)
         reference = _reference_at(places, spread, logs, scale, target)
-        if np.all(np.abs(way) < SETTLED * scales):
+        if np.all(np.abs(way) < SETTLED * np.linalg.norm(root, axis=1)):
             break
-    return reference, scales
+    return reference, root
 
 
 def _both_ways(shape: tuple[int, ...]) -> np.ndarray:
@@ -327,9 +326,9 @@ def _refined(reference: Reference, times: float, target: _Target) -> tuple[Refer
     x, logs = np.asarray(rotate(reference.mode, rotation)), np.asarray(reference.logs)
     spread = _both_ways(x.shape)
     reference = _around(x, spread, rotation, curvature, logs, scale, target)
-    logs, scales = _best_logs(spread, reference, target)
+    logs, root = _best_logs(spread, reference, target)
     x = np.asarray(from_coordinates(jnp.zeros(x.shape), jnp.asarray(logs), reference))
-    return _around(x, spread, rotation, curvature, logs, scale, target), scales
+    return _around(x, spread, rotation, curvature, logs, scale, target), root
 
 
 def _intercept_scale(logs: np.ndarray, problem: Problem) -> float:
@@ -403,7 +402,7 @@ def _around(
         slope=slope,
         growth=np.clip(growth, 0.0, 1.0),
         logs=np.asarray(logs),
-        scales=np.full(2, 0.1),
+        spread=0.1 * np.eye(2),
         intercept_scale=np.asarray(scale),
         nodes=target.nodes,
     )
@@ -417,7 +416,7 @@ def _slope_of_logs(
     """Mean log density at (log sigma, log d) over coordinates xi (s, k, r + 1); its gradient."""
 
     def value(logs):
-        each = jax.vmap(lambda xi: log_density(Coordinates(xi, logs), setup, problem))
+        each = jax.vmap(lambda xi: log_density_at(xi, logs, setup, problem))
         return jnp.mean(each(spread))
 
     return jax.value_and_grad(value)(logs)
@@ -426,7 +425,7 @@ def _slope_of_logs(
 def _best_logs(
     spread: np.ndarray, reference: Reference, target: _Target
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Find (log sigma, log d) of the largest mean log density, and standard deviations."""
+    """Find (log sigma, log d) of the largest mean log density, and a root of their covariance."""
     setup = Setup(reference, row_parts=target.parts)
 
     def loss(logs):
@@ -441,5 +440,5 @@ def _best_logs(
     step = 0.02
     rows = [(loss(found + step * e)[1] - loss(found - step * e)[1]) / (2 * step) for e in np.eye(2)]
     values, vectors = np.linalg.eigh((np.asarray(rows) + np.asarray(rows).T) / 2)
-    variances = (vectors**2) @ (1 / np.clip(values, 1 / MOST_SPREAD**2, None))
-    return found, np.sqrt(variances)
+    covariance = (vectors / np.clip(values, 1 / MOST_SPREAD**2, None)) @ vectors.T
+    return found, np.linalg.cholesky(covariance)

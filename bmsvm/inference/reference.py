@@ -30,7 +30,9 @@ __all__ = [
     "Setup",
     "from_coordinates",
     "log_density",
+    "log_density_at",
     "log_volume",
+    "logs_at",
     "rotate",
     "to_coordinates",
     "unrotate",
@@ -38,10 +40,13 @@ __all__ = [
 
 
 class Coordinates(NamedTuple):
-    """A point: ``xi`` of the reference, shape (k, r + 1), and ``logs`` (log sigma, log d)."""
+    """A point in the units of the reference: ``xi``, shape (k, r + 1), and ``u``, shape (2,).
+
+    ``(log sigma, log d) = logs + spread u``, with logs and spread of the reference.
+    """
 
     xi: jax.Array
-    logs: jax.Array
+    u: jax.Array
 
 
 class Reference(NamedTuple):
@@ -58,8 +63,8 @@ class Reference(NamedTuple):
         g, a scalar.
     logs
         Where it was made: (log sigma, log d), shape (2,).
-    scales
-        Standard deviations of log sigma and log d, about, shape (2,).
+    spread
+        Root of the covariance of log sigma and log d, about: lower triangular, shape (2, 2).
     intercept_scale
         Constant of the intercept, a scalar.
     nodes
@@ -72,7 +77,7 @@ class Reference(NamedTuple):
     slope: jax.Array
     growth: jax.Array
     logs: jax.Array
-    scales: jax.Array
+    spread: jax.Array
     intercept_scale: jax.Array
     nodes: jax.Array
 
@@ -135,11 +140,21 @@ def log_volume(logs: jax.Array, reference: Reference) -> jax.Array:
     return -jnp.sum(jnp.log(root))
 
 
+def logs_at(u: jax.Array, reference: Reference) -> jax.Array:
+    """(log sigma, log d) of their coordinates u, shape (2,)."""
+    return reference.logs + reference.spread @ u
+
+
+def log_density_at(xi: jax.Array, logs: jax.Array, setup: Setup, problem: Problem) -> jax.Array:
+    """Log posterior density of xi (k, r + 1) and (log sigma, log d), up to a constant."""
+    reference = setup.reference
+    x = from_coordinates(xi, logs, reference)
+    density = log_posterior(
+        x, logs, reference.intercept_scale, reference.nodes, problem, setup.row_parts
+    )
+    return density + log_volume(logs, reference)
+
+
 def log_density(at: Coordinates, setup: Setup, problem: Problem) -> jax.Array:
     """Log posterior density of coordinates at one theta, up to a constant."""
-    reference = setup.reference
-    x = from_coordinates(at.xi, at.logs, reference)
-    density = log_posterior(
-        x, at.logs, reference.intercept_scale, reference.nodes, problem, setup.row_parts
-    )
-    return density + log_volume(at.logs, reference)
+    return log_density_at(at.xi, logs_at(at.u, setup.reference), setup, problem)

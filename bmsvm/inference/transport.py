@@ -1,7 +1,7 @@
 """Moves of theta on a grid where the scores are integrated out.
 
 Every theta has a reference, a normal distribution near its posterior, and with it coordinates
-(xi, logs) in which that posterior is close to a standard normal (:mod:`bmsvm.inference.reference`).
+(xi, u) in which that posterior is close to a standard normal (:mod:`bmsvm.inference.reference`).
 Theta is proposed while these coordinates are held: weights, intercept, sigma and tau move to where
 the posterior at the new theta has them. The acceptance ratio is then about the ratio of the
 marginal posteriors of the two thetas. The test uses the exact density and the volume of the move,
@@ -17,10 +17,10 @@ import jax.numpy as jnp
 
 from bmsvm.inference.adaptation import Phase
 from bmsvm.inference.grid_walk import walk_on_grid
-from bmsvm.inference.reference import Coordinates, Reference, Setup, log_density
+from bmsvm.inference.reference import Coordinates, Setup, log_density
 from bmsvm.models.problem import Problem
 
-__all__ = ["FIRST_WIDTH", "hold", "log_density_held", "move_theta", "release", "tuned_width"]
+__all__ = ["FIRST_WIDTH", "log_density_held", "move_theta", "tuned_width"]
 
 FIRST_WIDTH = 1.0
 WIDTHS = (1e-2, 1e2)
@@ -29,24 +29,14 @@ WIDTHS = (1e-2, 1e2)
 TARGET_ACCEPT_PROB = 0.4
 
 
-def hold(at: Coordinates, reference: Reference) -> Coordinates:
-    """Coordinates with the logs relative to the reference, in its units."""
-    return Coordinates(at.xi, (at.logs - reference.logs) / reference.scales)
-
-
-def release(held: Coordinates, reference: Reference) -> Coordinates:
-    """Undo :func:`hold`, at any reference."""
-    return Coordinates(held.xi, reference.logs + reference.scales * held.logs)
-
-
 def log_density_held(
     held: Coordinates, kernel: jax.Array, setup: Setup, problem: Problem
 ) -> jax.Array:
-    """Log posterior density of the held coordinates at a theta, its prior left out."""
+    """Log posterior density of held coordinates at a theta, its prior left out."""
     here = setup.at(kernel)
-    volume = jnp.sum(jnp.log(here.reference.scales))  # of the logs
+    volume = jnp.sum(jnp.log(jnp.diagonal(here.reference.spread)))  # of the logs
     volume += problem.n_columns * jnp.log(here.reference.intercept_scale)  # of the intercept
-    return log_density(release(held, here.reference), here, problem.at(kernel)) + volume
+    return log_density(held, here, problem.at(kernel)) + volume
 
 
 def move_theta(
@@ -57,21 +47,19 @@ def move_theta(
     setup: Setup,
     problem: Problem,
     times: int,
-) -> tuple[jax.Array, Coordinates, jax.Array]:
-    """Propose theta ``times`` times, and the weights with it.
+) -> tuple[jax.Array, jax.Array]:
+    """Propose theta ``times`` times, the coordinates held.
 
     Returns
     -------
     tuple
-        Index of theta in the grid, the coordinates there, and the mean acceptance probability.
+        Index of theta in the grid, and the mean acceptance probability.
     """
-    held = hold(at, setup.at(kernel).reference)
-
     def attempt(carry, key):
         kernel, value = carry
         key_walk, key_accept = jax.random.split(key)
         proposal, log_ratio = walk_on_grid(key_walk, kernel, jnp.exp(log_width), problem)
-        ahead = log_density_held(held, proposal, setup, problem)
+        ahead = log_density_held(at, proposal, setup, problem)
         log_ratio = log_ratio + ahead - value
         log_ratio = jnp.where(jnp.isnan(log_ratio), -jnp.inf, log_ratio)
         probability = jnp.exp(jnp.minimum(log_ratio, 0.0))
@@ -79,9 +67,9 @@ def move_theta(
         kernel = jnp.where(accepted, proposal, kernel)
         return (kernel, jnp.where(accepted, ahead, value)), probability
 
-    start = kernel, log_density_held(held, kernel, setup, problem)
+    start = kernel, log_density_held(at, kernel, setup, problem)
     (kernel, _), probabilities = jax.lax.scan(attempt, start, jax.random.split(key, times))
-    return kernel, release(held, setup.at(kernel).reference), jnp.mean(probabilities)
+    return kernel, jnp.mean(probabilities)
 
 
 def tuned_width(log_width: jax.Array, accept_prob: jax.Array, phase: Phase) -> jax.Array:
