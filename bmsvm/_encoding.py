@@ -88,7 +88,7 @@ NAMES = {structure: name for name, structure in STRUCTURES.items()}
 NOT_SAVED: dict[type, dict[str, Any]] = {
     LogUniform: {"validate_args": None},
     Posterior: {"samples": {}, "problem": None},  # those of the run
-    Run: {"store": None, "mesh": None},
+    Run: {"store": None},
     Uniform: {"validate_args": None},
 }
 """Arguments that are not in the file, and their values on loading."""

@@ -50,7 +50,6 @@ LONGEST = (
     "evidence",
     "collapsed_invariance",
     "sbc",
-    "sharding",
     "theta_posterior",
     "checkpoint_crash",
     "modes",

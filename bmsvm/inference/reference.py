@@ -85,8 +85,6 @@ class Setup:
     reference: Reference
     """With a leading axis of G where theta is sampled on a grid of G values."""
     on_grid: bool = field(default=False, metadata={"static": True})
-    row_parts: int = field(default=1, metadata={"static": True})
-    """Equal parts into which rows are spread over devices."""
 
     def at(self, kernel: Any) -> Setup:
         """Return the setup at an index of the grid; itself if theta is fixed."""
@@ -139,7 +137,5 @@ def log_density(at: Coordinates, setup: Setup, problem: Problem) -> jax.Array:
     """Log posterior density of coordinates at one theta, up to a constant."""
     reference = setup.reference
     x = from_coordinates(at.xi, at.logs, reference)
-    density = log_posterior(
-        x, at.logs, reference.intercept_scale, reference.nodes, problem, setup.row_parts
-    )
+    density = log_posterior(x, at.logs, reference.intercept_scale, reference.nodes, problem)
     return density + log_volume(at.logs, reference)
