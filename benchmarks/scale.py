@@ -11,11 +11,9 @@
                2000 rows, and two exact fits with different seeds beside it.
 ``svc``        10,000 rows of six classes: error and log-loss beside a tuned, calibrated SVC, with
                the default rank and with a smaller one.
-``processes``  Rows a second of two processes of one core, half of the rows each, against one.
 ``noise``      What integrating the noise at 16 points changes in class probabilities.
 
-Each prints a table, and adds to ``benchmarks/results/scale.json``. ``--devices 2`` makes two
-devices of the processor, over which ``cost`` and ``mixing`` spread the rows.
+Each prints a table, and adds to ``benchmarks/results/scale.json``.
 """
 
 from __future__ import annotations
@@ -24,16 +22,10 @@ import argparse
 import functools
 import json
 import multiprocessing
-import os
-import pickle
 import resource
-import socket
-import subprocess
-import sys
-import tempfile
 import threading
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -59,12 +51,12 @@ from bmsvm import (
 )
 from bmsvm.inference.collapsed import collapsed_hmc
 from bmsvm.inference.laplace import laplace_setup
-from bmsvm.inference.reference import Reference, Setup
-from bmsvm.inference.sharding import beside, make_mesh, place_problem, row_parts, some_rows_here
+from bmsvm.inference.reference import Setup
 from bmsvm.kernels import Gaussian
 from bmsvm.kernels.low_rank import landmarks_of
 from bmsvm.models.couplings import contrast
 from bmsvm.models.likelihoods import class_probabilities
+from bmsvm.models.problem import some_rows
 from bmsvm.models.quadrature import noise_nodes, normal_points
 
 CLASSES, RANK, FEATURES, LENGTHSCALE = 5, 512, 4, 1.5
@@ -124,11 +116,6 @@ def prepared(n: int, spare: int = 0):
     return X, y, problem
 
 
-def whole_mesh():
-    """All devices, rows spread over them; None where there is one."""
-    return make_mesh() if jax.device_count() > 1 else None
-
-
 @dataclass(frozen=True)
 class Given(CollapsedHMC):
     """Collapsed HMC with an algorithm of its own."""
@@ -140,14 +127,9 @@ class Given(CollapsedHMC):
         return self.chosen
 
 
-def spread(reference: Reference, problem) -> Setup:
-    """The set-up of a reference, on the devices of a problem."""
-    return Setup(beside(reference, problem), row_parts=row_parts(problem))
-
-
 def rough_setup(problem) -> Setup:
     """The reference of 10,000 rows: a sweep takes the same time with any."""
-    return spread(laplace_setup(some_rows_here(problem, 10_000)).reference, problem)
+    return laplace_setup(some_rows(problem, 10_000))
 
 
 @functools.cache
@@ -155,11 +137,11 @@ def two_steps() -> Given:
     return Given(chosen=collapsed_hmc(path_length=1e6, max_steps=2)._replace(setup=rough_setup))
 
 
-def seconds_a_sweep(problem, mesh) -> float:
+def seconds_a_sweep(problem) -> float:
     """Least of three times, of four chains that take two steps each."""
     run = run_chains(
         BMSVMGibbs(sampler=two_steps()), jax.random.key(0), problem, num_warmup=2, num_samples=1,
-        mesh=mesh, collect=("noise_variance", "precision"),
+        collect=("noise_variance", "precision"),
     )  # fmt: skip
     sweeps = max(3, min(50, 1_000_000 // problem.n_rows))
     times = []
@@ -176,10 +158,9 @@ def cost_of(n: int) -> dict:
     jax.block_until_ready(jax.numpy.zeros(3) @ jax.numpy.zeros(3))
     peak = Peak()
     problem = prepared(n)[2]
-    seconds = seconds_a_sweep(problem, whole_mesh())
+    seconds = seconds_a_sweep(problem)
     return {
         "rows": n,
-        "devices": jax.device_count(),
         "seconds a sweep": seconds,
         "bytes of Phi": 4 * n * RANK,
         "peak": peak.grown,
@@ -211,15 +192,15 @@ def mixing(n: int, num_warmup: int = 200, num_samples: int = 800) -> dict:
     reference = laplace_setup(problem).reference
     approximating = time.perf_counter() - began
     print(f"basis {factoring:.1f} s, reference {approximating:.1f} s", flush=True)
-    setup = functools.partial(spread, reference)
-    kernel = BMSVMGibbs(sampler=Given(chosen=collapsed_hmc()._replace(setup=setup)))
+    setup = Setup(reference)
+    kernel = BMSVMGibbs(sampler=Given(chosen=collapsed_hmc()._replace(setup=lambda _: setup)))
     sites = ("noise_variance", "precision", "weights", "intercept", "accept_prob", "num_steps")
     design = np.asarray(problem.factor.basis[:100], np.float64)
     design = design * np.sqrt(np.asarray(problem.factor.eigenvalues))
     part = num_samples // 4
     run = run_chains(
         kernel, jax.random.key(0), problem, num_warmup=num_warmup, num_samples=part,
-        collect=sites, mesh=whole_mesh(),
+        collect=sites,
     )  # fmt: skip
     while True:
         draws = run.samples
@@ -231,7 +212,6 @@ def mixing(n: int, num_warmup: int = 200, num_samples: int = 800) -> dict:
         found = {
             "rows": n,
             "rank": problem.factor.basis.shape[1],
-            "devices": jax.device_count(),
             "error of the basis": float(problem.basis_map.error),
             "seconds for the basis": factoring,
             "seconds for the reference": approximating,
@@ -331,62 +311,6 @@ def rival(n: int, seconds: float | None = None, batch: int = 1024, rate: float =
     return found
 
 
-def processes(n: int = 1_000_000) -> dict:
-    """Rows a second of one process with all rows and of two with half of them, a core each."""
-    jax.config.update("jax_enable_x64", True)
-    problem = prepared(n)[2]
-    found: dict = {"rows": n}
-    with tempfile.TemporaryDirectory() as folder:
-        np.save(f"{folder}/basis.npy", np.asarray(problem.factor.basis))
-        small = jax.tree.map(np.asarray, problem)
-        small = replace(small, factor=small.factor._replace(basis=np.zeros(0)))
-        Path(f"{folder}/problem.pickle").write_bytes(pickle.dumps(small))
-        del problem, small
-        for count in (1, 2):
-            with socket.socket() as free:
-                free.bind(("127.0.0.1", 0))
-                port = free.getsockname()[1]
-            command = [sys.executable, __file__, "--worker", folder, "--port", str(port)]
-            started = [
-                subprocess.Popen(
-                    [*command, "--number", str(number), "--count", str(count)],
-                    stdout=subprocess.PIPE, text=True, env={**os.environ, "XLA_FLAGS": ""},
-                )
-                for number in range(count)
-            ]  # fmt: skip
-            told = [process.communicate()[0] for process in started]
-            seconds = max(float(each.splitlines()[-1]) for each in told)
-            found[f"seconds a sweep, {count} processes"] = seconds
-            print(f"{count} processes: {seconds:.4g} s a sweep", flush=True)
-    once, twice = (found[f"seconds a sweep, {count} processes"] for count in (1, 2))
-    found["ratio of rows a second"] = once / twice
-    print(f"ratio {once / twice:.3f} (target: 1.7)")
-    return found
-
-
-def work(folder: str, number: int, count: int, port: int) -> None:
-    """One of the processes of :func:`processes`, on a core of its own; prints seconds a sweep."""
-    os.sched_setaffinity(0, {sorted(os.sched_getaffinity(0))[number]})  # before devices are made
-    jax.config.update("jax_enable_x64", True)
-    if count > 1:
-        jax.config.update("jax_cpu_collectives_implementation", "gloo")
-        jax.distributed.initialize(f"127.0.0.1:{port}", num_processes=count, process_id=number)
-    problem = pickle.loads(Path(f"{folder}/problem.pickle").read_bytes())
-    n = len(problem.labels)
-    mine = slice(number * n // count, (number + 1) * n // count)
-    basis = np.load(f"{folder}/basis.npy", mmap_mode="r")
-    problem = replace(
-        problem,
-        labels=problem.labels[mine],
-        remainder=problem.remainder[mine],
-        factor=problem.factor._replace(basis=basis[mine]),
-    )
-    mesh = make_mesh()
-    print(seconds_a_sweep(place_problem(problem, mesh, local=True), mesh))
-    if count > 1:
-        jax.distributed.shutdown()
-
-
 def exact(n: int = 2000, rank: int = 500) -> dict:
     X, y = synthetic(n + 1000)
     settings = {"lengthscale": LENGTHSCALE, "num_warmup": 200, "num_samples": 250}
@@ -470,28 +394,17 @@ def noise(points=(8, 16, 32, 64, 128)) -> dict:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--parts", default="cost,mixing,rival,exact,svc,processes,noise")
+    parser.add_argument("--parts", default="cost,mixing,rival,exact,svc,noise")
     parser.add_argument("--rows", default="10000,100000,1000000", help="of the first part")
     parser.add_argument("--mixing-rows", type=int, default=100_000)
-    parser.add_argument("--processes-rows", type=int, default=1_000_000)
     parser.add_argument("--seconds", type=float, help="of the rival; default: those of mixing")
-    parser.add_argument("--devices", type=int, default=1)
-    for name in ("--worker", "--number", "--count", "--port"):
-        parser.add_argument(name, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.worker:
-        work(options.worker, int(options.number), int(options.count), int(options.port))
-        return
-    if options.devices > 1:  # before JAX makes its devices
-        flag = f"--xla_force_host_platform_device_count={options.devices}"
-        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flag}"
     parts = {
         "cost": lambda: cost([int(n) for n in options.rows.split(",")]),
         "mixing": lambda: mixing(options.mixing_rows),
         "rival": lambda: rival(options.mixing_rows, options.seconds),
         "exact": exact,
         "svc": svc,
-        "processes": lambda: processes(options.processes_rows),
         "noise": noise,
     }
     for part in options.parts.split(","):

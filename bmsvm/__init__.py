@@ -11,7 +11,7 @@ from bmsvm.persistence import load, save
 from bmsvm.posterior import Posterior
 from bmsvm.predictive import PredictiveDistribution
 from bmsvm.rows import from_batches
-from bmsvm.selection import Evidence, GridCV, ModeCV
+from bmsvm.selection import Evidence, ModeCV
 
 __all__ = [
     "HMC",
@@ -23,7 +23,6 @@ __all__ = [
     "Evidence",
     "Fourier",
     "Gibbs",
-    "GridCV",
     "Hyperparameters",
     "LeastSquaresSVM",
     "MSVMClassifier",

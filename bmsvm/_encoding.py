@@ -47,8 +47,6 @@ from bmsvm.selection import (
     ClosedFormEvidence,
     Evidence,
     EvidenceSelection,
-    GridCV,
-    GridSelection,
     ModeCV,
     ModeSelection,
     Selection,
@@ -57,7 +55,7 @@ from bmsvm.selection import (
 __all__ = ["NUMBERS", "STRUCTURES", "check_fields", "decode", "encode"]
 
 SETTINGS: tuple[type, ...] = (
-    *(ClosedFormEvidence, CollapsedHMC, Evidence, Fourier, Gibbs, Grid, GridCV, HMC, ModeCV),
+    *(ClosedFormEvidence, CollapsedHMC, Evidence, Fourier, Gibbs, Grid, HMC, ModeCV),
     *(Nystrom, Paper, Predictive, Sampled, Table),
     *(functions.Gaussian, functions.Linear, functions.Matern32, functions.Matern52),
     *(functions.Polynomial, functions.Precomputed),
@@ -66,7 +64,7 @@ SETTINGS: tuple[type, ...] = (
 among them: these are code."""
 
 RESULTS: tuple[type, ...] = (
-    *(BMSVMGibbs, Calibration, Diagnosis, EvidenceSelection, GridSelection, ModeSelection),
+    *(BMSVMGibbs, Calibration, Diagnosis, EvidenceSelection, ModeSelection),
     *(LeastSquares, Posterior, PredictiveDistribution, Run, Scaling, Selection, Tuning),
     # the data and the model
     *(BasisMap, Factor, Hyperparameters, LogUniform, Problem, Uniform),
@@ -90,7 +88,7 @@ NAMES = {structure: name for name, structure in STRUCTURES.items()}
 NOT_SAVED: dict[type, dict[str, Any]] = {
     LogUniform: {"validate_args": None},
     Posterior: {"samples": {}, "problem": None},  # those of the run
-    Run: {"store": None, "mesh": None},
+    Run: {"store": None},
     Uniform: {"validate_args": None},
 }
 """Arguments that are not in the file, and their values on loading."""

@@ -99,8 +99,8 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
     lengthscale
         theta of a stationary kernel, in units of the standardised features: a number, one per
         feature, a way to choose it from the data first (``"mode-cv"`` or :class:`bmsvm.ModeCV`,
-        which chooses tau too; ``"evidence"`` or :class:`bmsvm.Evidence`; ``"cv"`` or
-        :class:`bmsvm.GridCV`), or ``"sample"`` or :class:`bmsvm.Sampled`, with everything else.
+        which chooses tau too; ``"evidence"`` or :class:`bmsvm.Evidence`), or ``"sample"`` or
+        :class:`bmsvm.Sampled`, with everything else.
         ``"auto"``: ``"mode-cv"`` for the default model and hyperparameters; under ``"squared"``
         sampled on a grid around the median distance of rows, or with a Gram matrix of low rank
         :class:`bmsvm.selection.ClosedFormEvidence`; else ``"evidence"``.
@@ -427,7 +427,7 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
             if count < len(labels):
                 chosen = representative_rows(labels, count, np.random.default_rng(0))
                 rows, labels, weights = rows[chosen], labels[chosen], weights[chosen]
-        found = method.select(
+        return method.select(
             rows,
             labels,
             rng_key=jax.random.key(self.seed_),
@@ -437,9 +437,6 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
             hyperparameters=self._hyperparameters(),
             row_weights=weights,
         )
-        if getattr(found, "interrupted", False):
-            raise KeyboardInterrupt("interrupted while the lengthscale was chosen")
-        return found
 
     def _prepare(
         self, rows: Any, labels: np.ndarray, weights: np.ndarray, low_rank: Approximation | None

@@ -8,7 +8,7 @@ import numpy as np
 
 from bmsvm.convergence import SMALLEST_ESS, largest_r_hat
 from bmsvm.kernels.functions import as_kernel
-from bmsvm.selection import GridSelection, ModeSelection
+from bmsvm.selection import ModeSelection
 
 __all__ = ["Summary", "Worst", "shown", "summarise_model"]
 
@@ -102,7 +102,7 @@ def _lengthscale(model: Any, most: int = 10) -> str:
     draws = model.posterior_.samples.get("lengthscale")
     if draws is None:
         chosen = model.selection_
-        crossed = isinstance(chosen, GridSelection | ModeSelection)
+        crossed = isinstance(chosen, ModeSelection)
         how = "by cross-validation" if crossed else "by evidence"
         return f"{text} ({'given' if chosen is None else how})"
     if draws.ndim > 2:

@@ -9,9 +9,8 @@ import matplotlib
 matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt
-import numpy as np
 
-from bmsvm import BMSVMClassifier, GridCV, MSVMClassifier, datasets, plots
+from bmsvm import BMSVMClassifier, MSVMClassifier, datasets, plots
 
 TARGET = Path(__file__).parent / "images" / "plots.png"
 
@@ -20,8 +19,7 @@ def draw(target: Path = TARGET) -> None:
     """Fit every second wine, and draw the model and its predictions of the others."""
     X, y = datasets.load_wine(return_X_y=True)
     X, y, X_new, y_new = X[::2], y[::2], X[1::2], y[1::2]
-    lengthscale = GridCV(grid=np.geomspace(0.7, 40, 7))
-    model = BMSVMClassifier(lengthscale=lengthscale, random_state=0).fit(X, y)
+    model = BMSVMClassifier(lengthscale="sample", random_state=0).fit(X, y)
     chances = model.predict_proba(X_new)
     machine = MSVMClassifier(lengthscale=model.lengthscale_, gamma="cv").fit(X, y)
     figure, axes = plt.subplots(3, 3, figsize=(15, 12.5), layout="constrained")

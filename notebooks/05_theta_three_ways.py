@@ -25,8 +25,9 @@ import matplotlib.pyplot as plt
 import numpy as np
 from setting import size
 from sklearn.metrics import log_loss
+from sklearn.model_selection import GridSearchCV
 
-from bmsvm import BMSVMClassifier, Evidence, GridCV, MSVMClassifier, Sampled, datasets, plots
+from bmsvm import BMSVMClassifier, Evidence, MSVMClassifier, Sampled, datasets, plots
 from bmsvm.machines import Grid
 
 # %% [markdown]
@@ -35,7 +36,8 @@ from bmsvm.machines import Grid
 # Waveform: 21 features, three classes, any number of new rows. The lengthscale is in units of the standardised
 # features. Distances between rows are about $\sqrt{2 \cdot 21} \approx 6.5$.
 #
-# - `GridCV` fits every value of a grid on every fold, and takes the value with the smallest log-loss on held-out rows.
+# - scikit-learn's `GridSearchCV` fits every value of a grid on every fold, and takes the value with the smallest log-loss
+#   on held-out rows.
 # - `Evidence` maximises $\log p(y \mid \theta)$, with everything else integrated out. Its gradient is a posterior mean,
 #   which is estimated from the chains.
 # - `Sampled` makes $\theta$ a parameter with a uniform prior, on a grid of 64 values whose Gram matrices are factored once.
@@ -49,32 +51,31 @@ X, y = datasets.make_waveform(n + m, seed=1, return_X_y=True)
 X, y, X_new, y_new = X[:n], y[:n], X[n:], y[n:]
 grid = np.geomspace(1, 40, size(9, 3))
 ways = {
-    "GridCV": GridCV(
-        grid=grid,
-        folds=size(5, 2),
-        num_warmup=size(200, 30),
-        num_samples=size(150, 30),
-    ),
     "Evidence": Evidence(),
     "Sampled": Sampled(grid=size(None, np.geomspace(1, 40, 8))),
 }
+length = {
+    "num_chains": size(4, 2),
+    "num_warmup": size(300, 50),
+    "num_samples": size(300, 50),
+    "random_state": 0,
+}
+search = GridSearchCV(
+    BMSVMClassifier(**length), {"lengthscale": grid}, scoring="neg_log_loss", cv=size(5, 2)
+)
+unfitted = {way: BMSVMClassifier(lengthscale=given, **length) for way, given in ways.items()}
 models = {}
-for way, lengthscale in ways.items():
+for way, model in {"GridSearchCV": search, **unfitted}.items():
     began = time.perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # in the small setting nothing converges
-        models[way] = BMSVMClassifier(
-            lengthscale=lengthscale,
-            num_chains=size(4, 2),
-            num_warmup=size(300, 50),
-            num_samples=size(300, 50),
-            random_state=0,
-        ).fit(X, y)
+        model.fit(X, y)
     took = time.perf_counter() - began
-    loss = log_loss(y_new, models[way].predict_proba(X_new), labels=models[way].classes_)
-    error = np.mean(models[way].predict(X_new) != y_new)
+    models[way] = model = search.best_estimator_ if model is search else model
+    loss = log_loss(y_new, model.predict_proba(X_new), labels=model.classes_)
+    error = np.mean(model.predict(X_new) != y_new)
     print(
-        f"{way:10s} theta {float(models[way].lengthscale_):5.1f}  log-loss {loss:.3f}  error {error:.3f}  {took:5.0f} s, with compilation"
+        f"{way:12s} theta {float(model.lengthscale_):5.1f}  log-loss {loss:.3f}  error {error:.3f}  {took:5.0f} s, with compilation"
     )
 
 # %% [markdown]
@@ -86,7 +87,13 @@ for way, lengthscale in ways.items():
 # the plateau. All three agree that a very small $\theta$, at which all rows are nearly independent, is bad.
 
 # %%
-ax = plots.lengthscale(models["Sampled"], models["GridCV"].selection_)
+ax = plots.lengthscale(models["Sampled"])
+found = search.cv_results_
+error = found["std_test_score"] / np.sqrt(search.n_splits_)
+right = ax.twinx()
+right.errorbar(grid, -found["mean_test_score"], error, fmt="s--", color="C1", capsize=2)
+right.plot(search.best_params_["lengthscale"], -search.best_score_, "k*", markersize=11)
+right.set_ylabel("cross-validated log-loss")
 best = float(models["Evidence"].lengthscale_)
 ax.axvline(best, color="black", linestyle="-.", linewidth=1.5)
 ax.annotate(
@@ -147,6 +154,6 @@ plt.show()
 # %% [markdown]
 # ## Which one to use
 #
-# Use the default unless you have a reason. Use `GridCV` if only the predictive loss counts and time does not. Use `Sampled` if you
+# Use the default unless you have a reason. Use `GridSearchCV` if only the predictive loss counts and time does not. Use `Sampled` if you
 # need the uncertainty of $\theta$, or if $n$ is small. [docs/lengthscale.md](../docs/lengthscale.md) has measurements on four data
 # sets.

@@ -8,7 +8,7 @@ import pytest
 import scipy.optimize
 import scipy.special
 
-from bmsvm import BMSVMClassifier, Evidence, GridCV, Hyperparameters, ModeCV, Paper
+from bmsvm import BMSVMClassifier, Evidence, Hyperparameters, ModeCV, Paper
 from bmsvm.kernels import Gaussian, gram
 from bmsvm.models import DEFAULT
 from bmsvm.selection import ModeSelection, Selection, modes
@@ -211,7 +211,7 @@ def test_chains_whose_tau_is_known_warm_up_for_a_shorter_time():
         ({"coupling": "independent"}, "Evidence"),
         ({"kernel": "linear"}, None),
         ({"lengthscale": 2.0}, None),
-        ({"lengthscale": "cv"}, "GridCV"),
+        ({"lengthscale": "evidence"}, "Evidence"),
     ],
     ids=str,
 )
@@ -222,7 +222,7 @@ def test_the_default_way_follows_the_model(settings, expected, monkeypatch):
         asked.append(type(self).__name__)
         return Selection(3.0, hyperparameters, len(X))
 
-    for method in (ModeCV, Evidence, GridCV):
+    for method in (ModeCV, Evidence):
         monkeypatch.setattr(method, "select", choose)
     quick = {**QUICK, "num_samples": 5, "sampler": Paper(thinning=1), **settings}
     fitted = BMSVMClassifier(**quick).fit(*data(24))

@@ -24,7 +24,6 @@ from bmsvm import (
     BMSVMGibbs,
     CollapsedHMC,
     Fourier,
-    GridCV,
     Hyperparameters,
     MSVMClassifier,
     Nystrom,
@@ -40,7 +39,7 @@ from bmsvm.inference import Blocks
 from bmsvm.inference.blocks import scale
 from bmsvm.machines import Grid
 from bmsvm.persistence import ESTIMATORS
-from bmsvm.selection import EvidenceSelection, GridSelection, ModeSelection
+from bmsvm.selection import EvidenceSelection, ModeSelection
 
 pytestmark = pytest.mark.few_draws
 
@@ -150,17 +149,6 @@ def test_machines_are_saved(machine, tmp_path):
 
 
 SELECTIONS = {
-    "cv": GridSelection(
-        lengthscale=1.5,
-        hyperparameters=Hyperparameters(),
-        num_rows=18,
-        grid=np.array([1.0, 1.5]),
-        log_loss=np.array([[2.0, np.nan], [1.0, 1.0]]),
-        error=np.zeros((2, 2)),
-        loo=np.zeros((2, 0)),
-        pareto_k=np.zeros((2, 0)),
-        criterion="log_loss",
-    ),
     "evidence": EvidenceSelection(
         lengthscale=np.array([1.5, 2.0]),
         hyperparameters=Hyperparameters(),
@@ -292,10 +280,6 @@ def test_the_digest_is_the_documented_one(fitted):
         ({"kernel": kernels.Function(np.dot)}, r"parameters\.kernel .* no code"),
         ({"kernel": kernels.Parametric(dict, Gamma(1.0))}, r"parameters\.kernel .* no code"),
         ({"sampler": Blocks(sweep=(scale(),))}, r"parameters\.sampler .* no code"),
-        (
-            {"lengthscale": GridCV(folds=LeaveOneOut())},
-            r"lengthscale\.folds .* no code",
-        ),
         ({"random_state": np.random.RandomState(0)}, "random_state"),
         ({"class_weight": object()}, "class_weight"),
         ({"lengthscale": np.array([1 + 2j])}, "lengthscale.*complex128"),

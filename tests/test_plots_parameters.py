@@ -1,7 +1,5 @@
 """Plots of parameters: traces, tau/sigma2 and the lengthscale, from every kind of source."""
 
-from dataclasses import replace
-
 import arviz as az
 import matplotlib as mpl
 import numpy as np
@@ -9,8 +7,7 @@ import pytest
 from matplotlib.figure import Figure
 from small_models import fit
 
-from bmsvm import BMSVMClassifier, Hyperparameters, plots
-from bmsvm.selection import GridSelection
+from bmsvm import BMSVMClassifier, plots
 
 mpl.use("Agg")
 
@@ -23,15 +20,6 @@ def model():
 @pytest.fixture
 def ax():
     return Figure(layout="constrained").subplots()
-
-
-def selection(**changes):
-    """Losses of five lengthscales in three folds, smallest at 2."""
-    grid = np.geomspace(0.5, 8, 5)
-    losses = np.log(grid / 2)[:, None] ** 2 + np.array([0.1, 0.2, 0.3])
-    nothing = np.empty((5, 0))
-    scores = (grid, losses, losses / 2, nothing, nothing, "log_loss")
-    return replace(GridSelection(2.0, Hyperparameters(), 18, *scores), **changes)
 
 
 def test_regularization_shows_every_draw_and_gamma(model, ax):
@@ -53,39 +41,18 @@ def test_regularization_shows_every_draw_and_gamma(model, ax):
         np.testing.assert_allclose(drawn.lines[0].get_xdata(), np.median(ratio))
 
 
-def test_theta_is_drawn_with_the_losses_of_a_cross_validation(model, ax):
+def test_theta_is_drawn_as_a_histogram_or_as_its_value(model, ax):
     grid = np.geomspace(1, 4, 3)
     draws = {"lengthscale": grid[np.random.default_rng(0).integers(0, 3, (2, 50))]}
-    plots.lengthscale(draws, selection(), ax=ax)
+    plots.lengthscale(draws, ax=ax)
     np.testing.assert_allclose(sum(bar.get_height() for bar in ax.patches), 1)
-    right = ax.figure.axes[-1]
-    star = right.lines[-1]
-    assert star.get_xdata()[0] == 2.0
-    assert star.get_ydata()[0] == pytest.approx(0.2)
-    assert len(right.get_legend().get_texts()) == 3
+    assert len(ax.get_legend().get_texts()) == 1
     fixed = plots.lengthscale(model, ax=Figure().subplots())
     assert set(fixed.lines[0].get_xdata()) == {1.5}
-    assert len(fixed.figure.axes) == 1
-    error = plots.lengthscale(3, selection(), criterion="error", ax=Figure().subplots())
-    assert error.figure.axes[-1].get_ylabel() == "error"
-    with pytest.raises(ValueError, match="selection must be"):
-        plots.lengthscale(1.0, selection(grid=np.ones((5, 2))))
-    with pytest.raises(ValueError, match=r"selection must .* 'loo'"):
-        plots.lengthscale(1.0, selection(), criterion="loo")
     with pytest.raises(ValueError, match="one lengthscale"):
         plots.lengthscale({"lengthscale": np.ones((2, 5, 3))})
     with pytest.raises(ValueError, match="one lengthscale"):
         plots.lengthscale(np.ones(3))
-    with pytest.raises(ValueError, match="selection must be"):
-        plots.lengthscale(1.0, "cv")
-
-
-def test_the_selection_of_a_classifier_is_drawn(model, ax):
-    other = fit()
-    other.selection_ = selection()
-    plots.lengthscale(other, ax=ax)
-    assert len(ax.figure.axes) == 2
-    assert ax.figure.axes[-1].lines[-1].get_xdata()[0] == 2.0
 
 
 def test_a_trace_has_a_line_for_each_chain(model, ax):

@@ -16,7 +16,7 @@ part, so that the reference is the same as with one process.
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -33,14 +33,13 @@ from bmsvm.inference.reference import (
     rotate,
     unrotate,
 )
-from bmsvm.inference.sharding import beside, row_parts, some_rows_here
 from bmsvm.models.integrated import (
     check_nodes,
     fisher_information,
     functions_of,
     log_marginal_likelihood,
 )
-from bmsvm.models.problem import Problem
+from bmsvm.models.problem import Problem, some_rows
 from bmsvm.models.quadrature import noise_nodes
 
 __all__ = ["NODES", "laplace_setup"]
@@ -88,12 +87,10 @@ class _Target:
 
     problem: Problem
     nodes: jax.Array
-    parts: int = field(default=1, metadata={"static": True})
-    """Equal parts into which rows are spread over devices."""
 
     def log_likelihood(self, x: jax.Array, logs: jax.Array, scale: jax.Array) -> jax.Array:
         """Log likelihood of x (k, r + 1) at (log sigma, log d)."""
-        return log_marginal_likelihood(x, logs, scale, self.nodes, self.problem, self.parts)
+        return log_marginal_likelihood(x, logs, scale, self.nodes, self.problem)
 
 
 def _mean_log_likelihood(x, around, logs, scale, target: _Target):
@@ -264,26 +261,24 @@ def laplace_setup(problem: Problem, *, num_nodes: int | None = None) -> Setup:
         )
     nodes = jnp.asarray(noise_nodes(count, k), jnp.result_type(float))
     if problem.grid is None:
-        return Setup(_reference(nodes, problem), row_parts=row_parts(problem))
+        return Setup(_reference(nodes, problem))
     each = [
         _reference(nodes, replace(problem.at(jnp.asarray(i)), grid=None))
         for i in range(problem.grid.values.size)
     ]
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *each)
-    return Setup(stacked, on_grid=True, row_parts=row_parts(problem))
+    return Setup(stacked, on_grid=True)
 
 
 def _reference(nodes: jax.Array, problem: Problem) -> Reference:
     """Make the reference of a problem with a fixed theta."""
-    near = some_rows_here(problem, REFERENCE_ROWS)
+    near = some_rows(problem, REFERENCE_ROWS) if problem.n_rows > REFERENCE_ROWS else problem
     reference, root = _from_some(_Target(near, nodes))
     if near.n_rows < problem.n_rows:
-        target = _Target(problem, nodes, row_parts(problem))
-        reference = beside(reference, problem)
+        target = _Target(problem, nodes)
         reference, root = _refined(reference, problem.n_rows / near.n_rows, target)
     reference = reference._replace(spread=jnp.asarray(root))
-    kept = jax.tree.map(lambda part: jnp.asarray(part, nodes.dtype), reference)
-    return beside(kept, problem)
+    return jax.tree.map(lambda part: jnp.asarray(part, nodes.dtype), reference)
 
 
 def _from_some(target: _Target) -> tuple[Reference, np.ndarray]:
@@ -426,7 +421,7 @@ def _best_logs(
     spread: np.ndarray, reference: Reference, target: _Target
 ) -> tuple[np.ndarray, np.ndarray]:
     """Find (log sigma, log d) of the largest mean log density, and a root of their covariance."""
-    setup = Setup(reference, row_parts=target.parts)
+    setup = Setup(reference)
 
     def loss(logs):
         value, slope = _slope_of_logs(jnp.asarray(logs), jnp.asarray(spread), setup, target.problem)

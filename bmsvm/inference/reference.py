@@ -90,8 +90,6 @@ class Setup:
     reference: Reference
     """With a leading axis of G where theta is sampled on a grid of G values."""
     on_grid: bool = field(default=False, metadata={"static": True})
-    row_parts: int = field(default=1, metadata={"static": True})
-    """Equal parts into which rows are spread over devices."""
 
     def at(self, kernel: Any) -> Setup:
         """Return the setup at an index of the grid; itself if theta is fixed."""
@@ -149,9 +147,7 @@ def log_density_at(xi: jax.Array, logs: jax.Array, setup: Setup, problem: Proble
     """Log posterior density of xi (k, r + 1) and (log sigma, log d), up to a constant."""
     reference = setup.reference
     x = from_coordinates(xi, logs, reference)
-    density = log_posterior(
-        x, logs, reference.intercept_scale, reference.nodes, problem, setup.row_parts
-    )
+    density = log_posterior(x, logs, reference.intercept_scale, reference.nodes, problem)
     return density + log_volume(logs, reference)
 
 

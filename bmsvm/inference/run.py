@@ -17,7 +17,6 @@ from typing import Any, cast
 
 import jax
 import numpy as np
-from jax.sharding import Mesh
 from jax.typing import ArrayLike
 
 from bmsvm._arrays import for_pickling, unpickled
@@ -34,7 +33,6 @@ from bmsvm.inference.chunks import (
 )
 from bmsvm.inference.gibbs import BMSVMGibbs, BMSVMState
 from bmsvm.inference.samplers import Sampler, Table
-from bmsvm.inference.sharding import place_chains, place_problem, to_host
 from bmsvm.inference.table import check_tabled
 from bmsvm.inference.tabled import table_advancing, table_state
 from bmsvm.models.problem import Problem
@@ -66,8 +64,6 @@ class Run:
         Time it took, warm-up and compilation included.
     store
         Where draws are written as they are made; None if they stay in memory.
-    mesh
-        The devices over which rows and chains are spread; None if they are not.
     """
 
     samples: Mapping[str, np.ndarray]
@@ -77,7 +73,6 @@ class Run:
     interrupted: bool = False
     seconds: float = 0.0
     store: Checkpoint | None = None
-    mesh: Mesh | None = None
 
     @property
     def problem(self) -> Problem:
@@ -101,7 +96,6 @@ class Run:
             "samples": dict(self.samples),
             "state": (moving, self.state.problem),
             "store": None,
-            "mesh": None,
         }
 
     def __setstate__(self, fields: dict[str, Any]) -> None:
@@ -131,7 +125,6 @@ class Run:
                 self.thinning,
                 tuple(self.samples),
                 store=store,
-                mesh=self.mesh,
             )
             if interrupted and store is not None:
                 state, interrupted = _last(store, state), store.progress.draws < total
@@ -156,7 +149,6 @@ def run_chains(
     collect: Sequence[str] | None = None,
     init_params: dict[str, ArrayLike] | None = None,
     store: str | os.PathLike[str] | None = None,
-    mesh: Mesh | None = None,
 ) -> Run:
     """Run vectorised chains.
 
@@ -195,9 +187,6 @@ def run_chains(
         of the chains, so that memory does not grow with the chains. Needs ``bmsvm[store]``. If it
         holds a run of the same data, key and settings already, that run continues up to
         ``num_samples``, or is returned if it has as many or more; another run is refused.
-    mesh
-        Devices over which rows and chains are spread, from
-        :func:`bmsvm.inference.sharding.make_mesh`. The draws are the same, up to rounding.
     """
     check_sweeps("num_warmup", num_warmup, smallest=0)
     check_sweeps("num_samples", num_samples)
@@ -207,10 +196,8 @@ def run_chains(
     check_sweeps("thinning", thinning)
     tabled = isinstance(kernel.sampler_of(problem), Table)
     if tabled:
-        _check_table(problem, init_params, mesh)
+        _check_table(problem, init_params)
         num_warmup = 0
-    if mesh is not None:
-        problem = place_problem(problem, mesh)
     began = time.perf_counter()
     if tabled:
         state = table_state(rng_key, problem, num_chains)
@@ -231,13 +218,11 @@ def run_chains(
             stack.enter_context(kept.opened())
             state = with_shared(kept.begin(moving_part(state)), state)
             earlier = kept.progress.seconds
-        state, _, interrupted = _draw(
-            kernel, state, num_warmup, 1, chosen, keep=False, store=kept, mesh=mesh
-        )
+        state, _, interrupted = _draw(kernel, state, num_warmup, 1, chosen, keep=False, store=kept)
         pieces: list[dict[str, np.ndarray]] = []
         if not interrupted:
             state, pieces, interrupted = _draw(
-                kernel, state, num_samples, thinning, chosen, store=kept, mesh=mesh
+                kernel, state, num_samples, thinning, chosen, store=kept
             )
         if kept is not None and interrupted:
             state, interrupted = _last(kept, state), kept.progress.draws < num_samples
@@ -245,21 +230,20 @@ def run_chains(
         raise KeyboardInterrupt("interrupted before the first draws were finished")
     samples = _join(pieces) if kept is None else kept.draws()
     seconds = earlier + time.perf_counter() - began
-    run = Run(samples, state, kernel, thinning, interrupted, seconds, kept, mesh)
+    run = Run(samples, state, kernel, thinning, interrupted, seconds, kept)
     if interrupted:
         _warn_of_interruption(run.num_samples, num_samples)
     return run
 
 
-def _check_table(problem: Problem, init_params: Any, mesh: Mesh | None) -> None:
+def _check_table(problem: Problem, init_params: Any) -> None:
     """Raise ``ValueError`` for what makes no sense with independent draws."""
     check_tabled('sampler="table"', problem)
-    for name, value in (("init_params", init_params), ("mesh", mesh)):
-        if value is not None:
-            raise ValueError(
-                f'{name} must be None with sampler="table", whose draws are independent and made '
-                f"on the host; got {value!r}"
-            )
+    if init_params is not None:
+        raise ValueError(
+            'init_params must be None with sampler="table", whose draws are independent; '
+            f"got {init_params!r}"
+        )
 
 
 def _advancing(kernel: BMSVMGibbs, state: BMSVMState) -> Advance:
@@ -337,13 +321,6 @@ def _join(pieces: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
     return {name: np.concatenate([p[name] for p in pieces], axis=1) for name in pieces[0]}
 
 
-def _place(state: BMSVMState, mesh: Mesh) -> BMSVMState:
-    """Spread the chains of a state over a mesh; the problem is spread already."""
-    chains = state.accept_prob.shape[0]
-    placed = place_chains(moving_part(state), chains, state.problem.n_rows, mesh)
-    return with_shared(placed, state)
-
-
 def _draw(
     kernel: BMSVMGibbs,
     state: BMSVMState,
@@ -353,7 +330,6 @@ def _draw(
     *,
     keep: bool = True,
     store: Checkpoint | None = None,
-    mesh: Mesh | None = None,
 ) -> tuple[BMSVMState, list[dict[str, np.ndarray]], bool]:
     """Advance chunk by chunk; on interruption return what is finished.
 
@@ -366,8 +342,6 @@ def _draw(
         finished = store.progress.draws if keep else store.progress.warmup
     if finished >= total:
         return state, pieces, False
-    if mesh is not None:
-        state = _place(state, mesh)
     try:
         advance = _advancing(kernel, state)
         name = "sample" if keep else "warm-up"
@@ -375,10 +349,8 @@ def _draw(
             while finished < total:
                 count = min(CHUNK, total - finished)
                 ahead, drawn = advance(state, count, thinning, collect)
-                if mesh is not None:  # the compiler may have placed something elsewhere
-                    ahead = _place(ahead, mesh)
                 piece = {
-                    site: np.swapaxes(to_host(drawn[site]), 0, 1)
+                    site: np.swapaxes(np.asarray(drawn[site]), 0, 1)
                     for site in (collect if keep else ())
                 }
                 if store is not None:

@@ -209,10 +209,10 @@ def _with_slopes(
 
 
 class _Sums(NamedTuple):
-    """Log likelihood of the rows of each of p parts, shape (p,), and its derivatives, float64.
+    """Log likelihood of rows, a scalar, and its derivatives, in JAX's default type.
 
-    By weights times ``sqrt(lambda)``, shape (p, k, r); by the intercept, shape (p, k); by
-    (log sigma, log d), shape (p, 2).
+    By weights times ``sqrt(lambda)``, shape (k, r); by the intercept, shape (k,); by
+    (log sigma, log d), shape (2,).
     """
 
     value: jax.Array
@@ -227,44 +227,33 @@ def _sums_of(
     logs: jax.Array,
     nodes: jax.Array,
     problem: Problem,
-    parts: int,
 ) -> _Sums:
-    """Sum over all rows of a problem, of each of ``parts`` equal parts."""
+    """Sum over all rows of a problem."""
     wide = jnp.result_type(float)
     basis = problem.factor.basis
     functions = weights @ basis.T + intercept[:, None]
     slopes = _with_slopes(functions, log_scales(logs, problem), nodes, problem)
-    by_row = slopes.functions.reshape(len(weights), parts, -1)
-    design = basis.reshape(parts, -1, basis.shape[1])
     left = _share_left(logs, problem)
     by_logs = jnp.stack([slopes.log_scale * (1 - left), -0.5 * slopes.log_scale * left])
     return _Sums(
-        jnp.sum(slopes.value.reshape(parts, -1), axis=1, dtype=wide),
-        jnp.einsum("kpn,pnr->pkr", by_row, design).astype(wide),
-        jnp.sum(by_row, axis=2, dtype=wide).T,
-        jnp.sum(by_logs.reshape(2, parts, -1), axis=2, dtype=wide).T,
+        jnp.sum(slopes.value, dtype=wide),
+        (slopes.functions @ basis).astype(wide),
+        jnp.sum(slopes.functions, axis=1, dtype=wide),
+        jnp.sum(by_logs, axis=1, dtype=wide),
     )
 
 
-def _in_parts(function: Callable[[Problem, int], _Sums], problem: Problem, parts: int) -> _Sums:
-    """Sum over :data:`ROWS` rows at a time, and then over the parts.
-
-    Rows that are spread over devices come in as many parts, so that each device loops over its
-    own, and devices exchange only the sums at the end. A piece is a matrix of the rows of all
-    parts, one part after the other, and never an array of matrices, which the compiler would
-    transpose.
-    """
-    each = problem.n_rows // parts
-    count = min(ROWS, each)
-    whole, rest = divmod(each, count)
-    rows = jax.tree.map(lambda leaf: leaf.reshape(parts, each, *leaf.shape[1:]), _Rows.of(problem))
+def _by_pieces(function: Callable[[Problem], _Sums], problem: Problem) -> _Sums:
+    """Sum over :data:`ROWS` rows at a time."""
+    count = min(ROWS, problem.n_rows)
+    whole, rest = divmod(problem.n_rows, count)
+    rows = _Rows.of(problem)
 
     def some(start: jax.typing.ArrayLike, size: int) -> _Sums:
         def cut(leaf):
-            piece = jax.lax.dynamic_slice_in_dim(leaf, start, size, axis=1)
-            return piece.reshape(parts * size, *leaf.shape[2:])
+            return jax.lax.dynamic_slice_in_dim(leaf, start, size)
 
-        return function(jax.tree.map(cut, rows).put_in(problem), parts)
+        return function(jax.tree.map(cut, rows).put_in(problem))
 
     shapes = jax.eval_shape(lambda: some(0, count))
     total = jax.tree.map(lambda like: jnp.zeros(like.shape, like.dtype), shapes)
@@ -273,7 +262,7 @@ def _in_parts(function: Callable[[Problem, int], _Sums], problem: Problem, parts
     )
     if rest:
         total = jax.tree.map(jnp.add, total, some(whole * count, rest))
-    return jax.tree.map(lambda leaf: jnp.sum(leaf, axis=0), total)
+    return total
 
 
 class _Rows(NamedTuple):
@@ -301,14 +290,13 @@ class _Rows(NamedTuple):
         )
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(5,))
+@jax.custom_vjp
 def log_marginal_likelihood(
     x: jax.Array,
     logs: jax.Array,
     intercept_scale: jax.typing.ArrayLike,
     nodes: jax.Array,
     problem: Problem,
-    parts: int = 1,
 ) -> jax.Array:
     """``sum_i log p(y_i | f_i, s_i)``, the noise integrated out: a scalar, in JAX's default type.
 
@@ -327,24 +315,20 @@ def log_marginal_likelihood(
         Points of the noise, shape (J, k).
     problem
         The prepared data.
-    parts
-        Equal parts of the rows, of each of which a device holds one.
     """
-    return _forward(x, logs, intercept_scale, nodes, problem, parts)[0]
+    return _forward(x, logs, intercept_scale, nodes, problem)[0]
 
 
-def _forward(x, logs, intercept_scale, nodes, problem, parts):
+def _forward(x, logs, intercept_scale, nodes, problem):
     basis, roots = problem.factor.basis, jnp.sqrt(problem.factor.eigenvalues)
     weights = (x[:, :-1] * roots).astype(basis.dtype)
     intercept = (intercept_scale * x[:, -1]).astype(basis.dtype)
-    sums = _in_parts(
-        lambda rows, parts: _sums_of(weights, intercept, logs, nodes, rows, parts), problem, parts
-    )
+    sums = _by_pieces(lambda rows: _sums_of(weights, intercept, logs, nodes, rows), problem)
     by_x = jnp.append(sums.weights * roots, intercept_scale * sums.intercept[:, None], axis=1)
     return sums.value, (by_x.astype(x.dtype), sums.logs.astype(logs.dtype))
 
 
-def _backward(parts, slopes, cotangent):
+def _backward(slopes, cotangent):
     return *(cotangent * slope for slope in slopes), None, None, None
 
 
@@ -425,10 +409,9 @@ def log_posterior(
     intercept_scale: jax.Array,
     nodes: jax.Array,
     problem: Problem,
-    parts: int = 1,
 ) -> jax.Array:
     """Log posterior density of x (k, r + 1) and (log sigma, log d), up to a constant."""
-    likelihood = log_marginal_likelihood(x, logs, intercept_scale, nodes, problem, parts)
+    likelihood = log_marginal_likelihood(x, logs, intercept_scale, nodes, problem)
     return likelihood + log_prior(x, logs, problem, intercept_scale)
 
 

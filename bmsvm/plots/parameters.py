@@ -10,7 +10,6 @@ from sklearn.base import BaseEstimator
 from bmsvm._validation import check_positive
 from bmsvm.plots.inputs import check_model, draws_of
 from bmsvm.plots.style import PALE, STRONG, Axes, axes_or_new, class_style, text_colour
-from bmsvm.selection import GridSelection
 
 __all__ = ["lengthscale", "regularization", "trace"]
 
@@ -88,42 +87,22 @@ def regularization(
     return ax
 
 
-def lengthscale(
-    source: Any,
-    selection: GridSelection | None = None,
-    *,
-    criterion: str | None = None,
-    ax: Axes | None = None,
-) -> Axes:
-    """Draw the posterior of theta, or its fixed value, with the losses of a cross-validation.
+def lengthscale(source: Any, *, ax: Axes | None = None) -> Axes:
+    """Draw the posterior of theta, or its fixed value.
 
     Parameters
     ----------
     source
         A number; or a fitted classifier, a ``Posterior``, a ``Run``, an ``MCMC``, ArviZ data or a
         mapping with draws of the lengthscale. Of a classifier that did not sample it, its value.
-    selection
-        Result of :class:`bmsvm.GridCV`. Default: ``selection_`` of a classifier, if it is one.
-    criterion
-        Which loss to draw; default: the one that was minimised.
     ax
         Axes to draw on; new ones if None.
 
     Returns
     -------
     matplotlib.axes.Axes
-        A histogram, or a line at the value. The losses, with their standard errors and their
-        minimum marked, are on a second axis, the last of ``ax.figure.axes``.
+        A histogram, or a line at the value.
     """
-    if selection is None and isinstance(source, BaseEstimator):
-        found = check_model(source).selection_
-        selection = found if isinstance(found, GridSelection) else None
-    known = selection is None or isinstance(selection, GridSelection)
-    if not known or (selection is not None and selection.grid.ndim != 1):
-        raise ValueError(
-            "selection must be the result of GridCV for a grid of single lengthscales; "
-            f"got {selection!r}"
-        )
     theta = _theta(source)
     ax = axes_or_new(ax)
     if theta.size == 1:
@@ -132,12 +111,7 @@ def lengthscale(
     else:
         _histogram(ax, theta)
     ax.set(xscale="log", xlabel="theta")
-    top, (handles, labels) = ax, ax.get_legend_handles_labels()
-    if selection is not None:
-        top = _losses(ax, selection, selection.criterion if criterion is None else criterion)
-        more_handles, more_labels = top.get_legend_handles_labels()
-        handles, labels = handles + more_handles, labels + more_labels
-    top.legend(handles, labels, fontsize="small")
+    ax.legend(fontsize="small")
     return ax
 
 
@@ -184,29 +158,3 @@ def _histogram(ax: Axes, theta: np.ndarray) -> None:
         label="posterior of theta",
     )
     ax.set_ylabel("share of draws")
-
-
-def _losses(ax: Axes, selection: GridSelection, criterion: str) -> Axes:
-    """Draw the mean loss of each lengthscale on a second axis."""
-    mean, error = selection.mean(criterion), selection.standard_error(criterion)
-    finished = np.flatnonzero(np.isfinite(mean))
-    if not len(finished):
-        raise ValueError(f"selection must have finished cells of {criterion!r}; it has none")
-    right = ax.twinx()
-    order = finished[np.argsort(selection.grid[finished])]
-    grid, mean = selection.grid[order], mean[order]
-    name = criterion.replace("_", "-")
-    right.errorbar(
-        grid,
-        mean,
-        np.nan_to_num(error[order]),
-        fmt="s--",
-        color=STRONG,
-        markersize=4,
-        capsize=2,
-        label=f"cross-validated {name}",
-    )
-    best = int(np.argmin(mean))
-    right.plot(grid[best], mean[best], "*", color=text_colour(), markersize=11, label="minimum")
-    right.set_ylabel(name)
-    return right

@@ -15,7 +15,6 @@ from bmsvm.plots.confusion import MOST_CLASSES
 from bmsvm.plots.margins import MOST_CLASSES as MOST_MARGINS
 from bmsvm.report.evaluation import LEVEL, Evaluation
 from bmsvm.report.figures import Figure, figure
-from bmsvm.selection import GridSelection
 from bmsvm.summary import Summary, shown
 
 __all__ = ["Section", "Table", "build_sections"]
@@ -127,9 +126,7 @@ def _posterior_figures(model: Any, training: tuple[np.ndarray, np.ndarray] | Non
             "Posterior of the regularisation tau / sigma2.",
         )
     ]
-    moved = "lengthscale" in model.posterior_.samples
-    moved = moved or isinstance(model.selection_, GridSelection)
-    if moved and np.size(model.lengthscale_) == 1:
+    if "lengthscale" in model.posterior_.samples and np.size(model.lengthscale_) == 1:
         drawn.append(figure(lambda ax: plots.lengthscale(model, ax=ax), "Lengthscale theta."))
     if len(model.classes_) <= MOST_MARGINS:
         caption = (

@@ -4,7 +4,6 @@ from typing import Any
 
 from bmsvm.selection.base import Method, Selection
 from bmsvm.selection.closed_form import ClosedFormEvidence
-from bmsvm.selection.cross_validation import GridCV, GridSelection
 from bmsvm.selection.evidence import Evidence, EvidenceSelection
 from bmsvm.selection.modes import ModeCV, ModeSelection
 
@@ -12,8 +11,6 @@ __all__ = [
     "ClosedFormEvidence",
     "Evidence",
     "EvidenceSelection",
-    "GridCV",
-    "GridSelection",
     "Method",
     "ModeCV",
     "ModeSelection",
@@ -21,7 +18,7 @@ __all__ = [
     "as_method",
 ]
 
-NAMED: dict[str, type[Method]] = {"mode-cv": ModeCV, "evidence": Evidence, "cv": GridCV}
+NAMED: dict[str, type[Method]] = {"mode-cv": ModeCV, "evidence": Evidence}
 """Shorthand for the ways to choose a lengthscale, with default options."""
 
 
