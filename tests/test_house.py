@@ -2,7 +2,14 @@
 
 import ast
 import re
+import subprocess
+import sys
 from pathlib import Path
+from typing import TypeGuard
+
+import pytest
+
+import bmsvm
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "bmsvm"
@@ -78,6 +85,41 @@ def test_imports_point_down():
 def test_no_import_hides_in_a_function():
     late = {(name, target) for name, found in ARROWS.items() for target, inside in found if inside}
     assert not late
+
+
+def test_the_package_names_what_it_imports_late():
+    """Type checkers read one list of public names, Python another; they are the same."""
+    (block,) = [each for each in ast.parse(KNOWN["bmsvm"].read_text()).body if is_typing(each)]
+    said = {
+        str(node.module).removeprefix("bmsvm."): tuple(alias.name for alias in node.names)
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+    }
+    assert said == bmsvm._HOMES
+    late = {name for names in said.values() for name in names}
+    assert sorted([*late, "__version__"]) == sorted(bmsvm.__all__)
+    assert set(bmsvm._MODULES) <= {room(name) for name in KNOWN}
+    for name in (*bmsvm.__all__, *bmsvm._MODULES):
+        assert name in dir(bmsvm)
+        assert getattr(bmsvm, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'Classifier'"):
+        _ = bmsvm.Classifier
+
+
+def is_typing(node: ast.stmt) -> TypeGuard[ast.If]:
+    """Whether a statement is ``if TYPE_CHECKING``."""
+    test = node.test if isinstance(node, ast.If) else None
+    return isinstance(test, ast.Name) and test.id == "TYPE_CHECKING"
+
+
+def test_importing_the_package_is_light():
+    """``import bmsvm`` brings neither JAX nor any other library with it."""
+    heavy = "{'arviz', 'jax', 'numpy', 'numpyro', 'scipy', 'sklearn', 'xarray'}"
+    script = f"import bmsvm, sys; print(*sorted({heavy} & set(sys.modules)))"
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == []
 
 
 def test_there_is_no_cycle():
