@@ -1,7 +1,9 @@
 """Adaptation in warm-up: scales estimated in windows, step size tuned by dual averaging.
 
 At the end of each window the mean and the standard deviation of every coordinate seen in it are
-taken over, and the step size is tuned again.
+taken over, and the step size is tuned again. Vectorised chains learn together: moments and
+acceptance are those of all chains, so that warm-up is shorter, and all chains have one step size
+and none waits for a slower one.
 """
 
 from __future__ import annotations
@@ -29,10 +31,17 @@ class Phase(NamedTuple):
         Index of the sweep, counted from the start of warm-up.
     n_warmup
         Number of warm-up sweeps.
+    chains
+        Name of the mapped axis of vectorised chains; None if a chain runs alone.
     """
 
     sweep: jax.Array
     n_warmup: jax.Array
+    chains: str | None = None
+
+    def pooled(self, value: jax.Array) -> jax.Array:
+        """Mean of a value over vectorised chains."""
+        return value if self.chains is None else jax.lax.pmean(value, self.chains)
 
     @property
     def warming_up(self) -> jax.Array:
@@ -41,11 +50,11 @@ class Phase(NamedTuple):
 
 
 class Moments(NamedTuple):
-    """Welford's algorithm: number, mean and sum of squared deviations of the samples."""
+    """Number of sweeps; mean and variance (about that mean) of what chains saw in them."""
 
     number: jax.Array
     mean: Any
-    squares: Any
+    variance: Any
 
 
 class Adaptation(NamedTuple):
@@ -70,28 +79,36 @@ def _no_moments(like: Any) -> Moments:
     return Moments(jnp.zeros((), jnp.int32), zeros, zeros)
 
 
-def _added(moments: Moments, coordinates: Any) -> Moments:
+def _added(moments: Moments, coordinates: Any, phase: Phase) -> Moments:
+    """Add the coordinates of one sweep, of all vectorised chains (Chan, Golub and LeVeque)."""
     number = moments.number + 1
-    mean = jax.tree.map(lambda m, x: m + (x - m) / number, moments.mean, coordinates)
-    squares = jax.tree.map(
-        lambda s, x, old, new: s + (x - old) * (x - new),
-        moments.squares,
-        coordinates,
-        moments.mean,
-        mean,
+    share = 1 / number
+    here = jax.tree.map(phase.pooled, coordinates)
+    around = jax.tree.map(lambda x, m: phase.pooled((x - m) ** 2), coordinates, here)
+    ahead = jax.tree.map(lambda x, m: x - m, here, moments.mean)
+    return Moments(
+        number,
+        jax.tree.map(lambda m, by: m + share * by, moments.mean, ahead),
+        jax.tree.map(
+            lambda v, s, by: v + share * (s - v + (1 - share) * by**2),
+            moments.variance,
+            around,
+            ahead,
+        ),
     )
-    return Moments(number, mean, squares)
 
 
-def _deviations(moments: Moments) -> Any:
+def _deviations(moments: Moments, phase: Phase) -> Any:
     """Return standard deviations, the variances shrunk a little towards 0.001, as in Stan."""
-    n = moments.number
+    chains = 1 if phase.chains is None else jax.lax.axis_size(phase.chains)
+    n = moments.number * chains
+    unbiased = n / jnp.maximum(n - 1, 1)
 
-    def deviation(squares: jax.Array) -> jax.Array:
-        variance = squares / jnp.maximum(n - 1, 1)
-        return jnp.sqrt((n / (n + 5)) * variance + 1e-3 * (5 / (n + 5))).astype(squares.dtype)
+    def deviation(variance: jax.Array) -> jax.Array:
+        shrunk = (n / (n + 5)) * unbiased * variance + 1e-3 * (5 / (n + 5))
+        return jnp.sqrt(shrunk).astype(variance.dtype)
 
-    return jax.tree.map(deviation, moments.squares)
+    return jax.tree.map(deviation, moments.variance)
 
 
 def _restart_step(log_step: jax.Array) -> tuple[jax.Array, ...]:
@@ -136,12 +153,12 @@ def adapt(
     """
 
     def learn() -> Adaptation:
-        step = _update_step(shortfall, adaptation.step)
-        moments = _added(adaptation.moments, coordinates)
+        step = _update_step(phase.pooled(shortfall), adaptation.step)
+        moments = _added(adaptation.moments, coordinates, phase)
         ends = jnp.asarray([int(1000 * end) for end in windows]) * phase.n_warmup // 1000
         ended = jnp.any(phase.sweep + 1 == ends) & (moments.number >= SMALLEST_WINDOW)
         fresh = Adaptation(
-            moments.mean, _deviations(moments), _restart_step(step[1]), _no_moments(coordinates)
+            moments.mean, _deviations(moments, phase), _restart_step(step[1]), _no_moments(coordinates)
         )
         kept = Adaptation(adaptation.centre, adaptation.scales, step, moments)
         return jax.tree.map(lambda new, old: jnp.where(ended, new, old), fresh, kept)

@@ -374,15 +374,16 @@ def _at_sites(start: Mapping[str, jax.Array], chain: Any, problem: Problem) -> A
 def sweep(state: BMSVMState, algorithm: Algorithm) -> tuple[Any, dict[str, jax.Array], jax.Array]:
     """Run one sweep of one chain, or of as many as the state holds: chain, info and next key."""
     problem, setup = state.problem, state.setup
-    phase = Phase(state.i, state.n_warmup)
+    batched = not is_prng_key(state.rng_key)
+    phase = Phase(state.i, state.n_warmup, "chains" if batched else None)
 
     def one_chain(key, chain):
         key, key_step = jax.random.split(key)
         chain, info = algorithm.step(key_step, chain, setup, problem, phase)
         return chain, info, key
 
-    batched = not is_prng_key(state.rng_key)
-    return (jax.vmap(one_chain) if batched else one_chain)(state.rng_key, state.chain)
+    together = jax.vmap(one_chain, axis_name="chains") if batched else one_chain
+    return together(state.rng_key, state.chain)
 
 
 def _concrete() -> AbstractContextManager[Any]:
