@@ -27,7 +27,7 @@ class Predictive:
     ----------
     calibrate
         Whether probabilities are calibrated by leave-one-out; None: if the model allows it, that
-        is with ``coupling="sum_to_zero"`` and not with ``likelihood="probit"``.
+        is with ``coupling="sum_to_zero"`` and no kernel parameters that are sampled off a grid.
     squares
         Whether they are pooled with least squares, in closed form, in the proportion that
         leave-one-out finds best (:mod:`bmsvm.prediction.calibration`). Not without calibration.

@@ -87,7 +87,7 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
     Parameters
     ----------
     likelihood
-        ``"normalized"`` (21), ``"hinge"`` (11), ``"probit"``, or ``"squared"``, the least-squares
+        ``"normalized"`` (21), ``"hinge"`` (11), or ``"squared"``, the least-squares
         SVM, whose posterior needs no chain. The hinge is not a distribution of the labels, and says
         too little with many classes.
     coupling
@@ -279,7 +279,6 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
         for name in ("run_", "predictive_"):  # a fit that fails leaves no part of an older model
             self.__dict__.pop(name, None)
         X, labels, weights = self._checked_data(X, y, sample_weight)
-        self._check_weights(weights)
         self._learn_inputs(X)
         self.seed_ = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         rows = self._standardized(X)
@@ -336,7 +335,7 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
         as_standardize(self.standardize)
         as_sampler(self.sampler)
         if as_predictive(self.predictive).calibrate:
-            check_integrable('predictive="calibrated"', self.coupling, self.likelihood)
+            check_integrable('predictive="calibrated"', self.coupling)
         kernel, lengthscale = as_kernel(self.kernel), self._lengthscale()
         method = as_method(lengthscale)
         if method is not None:
@@ -347,13 +346,6 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
             raise ValueError(
                 "random_state must be an integer with checkpoint, so that a second call is the "
                 f"same; got {self.random_state!r}"
-            )
-
-    def _check_weights(self, weights: np.ndarray) -> None:
-        if self.likelihood == "probit" and np.any(weights != 1):
-            raise ValueError(
-                'sample_weight and class_weight must be 0 or 1 with likelihood="probit", whose '
-                f"log likelihood is 0 or minus infinity; got {weights[weights != 1][0]}"
             )
 
     def _hyperparameters(self) -> Hyperparameters:
@@ -548,8 +540,7 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
 
     @staticmethod
     def _can_be_calibrated(problem: Problem) -> bool:
-        plain = problem.coupling == "sum_to_zero" and problem.likelihood != "probit"
-        return plain and problem.family is None
+        return problem.coupling == "sum_to_zero" and problem.family is None
 
 
 def _quietly(run: Any, *args: Any, **kwargs: Any) -> Run:

@@ -234,10 +234,9 @@ class Posterior:
     def positive(self, draws: np.ndarray) -> np.ndarray:
         """Class probabilities of draws (m, c, s) in float64, none of them zero.
 
-        Zeros come from too few points of the noise (``probit``), or the range of float32.
+        Zeros come from the range of float32.
         """
-        probit = self.problem.likelihood == "probit"
-        draws = draws.astype(np.float64) + (0.5 / (self.n_draws * POINTS) if probit else TINY)
+        draws = draws.astype(np.float64) + TINY
         return draws / draws.sum(axis=1, keepdims=True)
 
     def functions(self, rows: np.ndarray | PiecewiseRows) -> np.ndarray:
@@ -264,8 +263,7 @@ class Posterior:
         """``log E p(y_i | z_i)``, ``z_i ~ N(f_i, sigma2)``, of each draw and training row: (s, n).
 
         Under ``hinge`` p(y | z) is the pseudo-likelihood (11), and under ``squared`` that of the
-        least-squares SVM, integrated in closed form. Under ``probit`` none of the points
-        at which the noise is integrated may have the label; then half a point has it.
+        least-squares SVM, integrated in closed form.
 
         Parameters
         ----------

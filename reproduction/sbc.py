@@ -71,8 +71,7 @@ CONFIGURATIONS = (
 QUICK_NAMES = ("normalized-sum_to_zero-sampled-exact-hmc", "hinge-independent-fixed-truncated")
 
 MORE_SWEEPS = 4
-"""Factor on the sweeps under ``probit``, whose scores are moved one by one, and under
-``collapsed``, whose reference suits many rows."""
+"""Factor on the sweeps under ``collapsed``, whose reference suits many rows."""
 
 FALSE_ALARM = 0.01
 """Probability that a correct sampler fails anywhere in a run."""
@@ -119,9 +118,8 @@ def quantities(
         f"f {functions.shape[-2]},2": functions[..., -1, 1],
         "z 2,3": scores[..., 1, 2],
     }
-    if likelihood != "probit":  # where it is zero
-        given = np.broadcast_to(labels[:, None], scores.shape[:-1])
-        found["log L"] = np.log(likelihood_of_rows(scores, given, likelihood)).sum(axis=-1)
+    given = np.broadcast_to(labels[:, None], scores.shape[:-1])
+    found["log L"] = np.log(likelihood_of_rows(scores, given, likelihood)).sum(axis=-1)
     if "lengthscale" in draws:
         found["log lengthscale"] = np.log(draws["lengthscale"])
     return found
@@ -174,8 +172,7 @@ def draw_ranks(configuration: Sequence[str], settings: Sequence[int]) -> dict[st
     configuration = Configuration(*configuration)
     warmup, draws, thinning, replications = settings
     rng = np.random.default_rng(zlib.crc32(configuration.name.encode()))
-    slow = configuration.likelihood == "probit" or configuration.sampler == "collapsed"
-    longer = MORE_SWEEPS if slow else 1
+    longer = MORE_SWEEPS if configuration.sampler == "collapsed" else 1
     with jax.enable_x64(True):
         joint = simulated(rng, replications, configuration)
         key = jax.random.key(int(rng.integers(2**31)))

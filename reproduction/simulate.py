@@ -5,7 +5,7 @@ being the scores that exist. Every likelihood is at most 1, and so each of its f
 from exactly, with no chain:
 
 ``direct``
-    ``sum_to_zero`` with ``normalized`` or ``probit``. All scores exist whatever the labels are, and
+    ``sum_to_zero`` with ``normalized``. All scores exist whatever the labels are, and
     L sums to 1 over the labels: parameters, scores and labels in turn.
 ``tilted``
     ``sum_to_zero`` with ``hinge``, which sums to ``s(z) = sum_j L(j | z)`` and not to 1. The joint
@@ -110,7 +110,7 @@ def _array(values: np.ndarray) -> jax.Array:
 
 
 def likelihood_of_rows(scores: np.ndarray, labels: np.ndarray, likelihood: str) -> np.ndarray:
-    """L(y | z) of scores (..., c) at labels (...): eqs. (11) and (21), or the largest score.
+    """L(y | z) of scores (..., c) at labels (...): eqs. (11) and (21).
 
     Under ``squared`` ``exp(-|z - code_y|^2/(2 s^2))`` with s half the margin offset.
     """
@@ -119,8 +119,6 @@ def likelihood_of_rows(scores: np.ndarray, labels: np.ndarray, likelihood: str) 
         codes = (c * np.eye(c) - 1) / (c - 1)
         distance = np.sum((scores - codes[labels]) ** 2, axis=-1)
         return np.exp(-2 * (c - 1) ** 2 * distance)
-    if likelihood == "probit":
-        return (scores.argmax(-1) == labels).astype(float)
     excess = np.maximum(scores + 1 / (c - 1), 0)
     own = np.take_along_axis(excess, labels[..., None], -1)[..., 0]
     if likelihood == "hinge":

@@ -146,7 +146,7 @@ def change_model(case, draw):
         st.sampled_from(
             [
                 ("likelihood", "normalized"),
-                ("likelihood", "probit"),
+                ("likelihood", "squared"),
                 ("coupling", "independent"),
                 ("standardize", False),
                 ("standardize", "standard"),

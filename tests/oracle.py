@@ -28,7 +28,6 @@ from bmsvm.inference.blocks import (
     hamiltonian,
     metropolis_scores,
     scale,
-    truncated_scores,
 )
 from bmsvm.models import Position, Problem, conditionals, prepare
 from bmsvm.models.couplings import class_vector, contrast
@@ -108,8 +107,6 @@ CASES = (
     Case(3, "independent", "hinge", (0, 1, 2, 1), kernel="linear", seed=1),
     Case(3, "sum_to_zero", "normalized", (0, 1, 2, 1, 0), duplicates=True, seed=2),
     Case(2, "independent", "normalized", (0, 1, 0, 0, 1, 1), seed=3),
-    Case(3, "sum_to_zero", "probit", (0, 1, 2, 1), seed=4),
-    Case(3, "independent", "probit", (2, 1, 2, 0), seed=5),
 )
 
 
@@ -121,10 +118,10 @@ def all_blocks(likelihood: str) -> dict[str, Block]:
         conjugate_precision(),
         collapsed_parameters(),
         scale(),
+        hamiltonian(),
     ]
     if likelihood == "hinge":
         blocks.append(exact_scores())
-    blocks.append(truncated_scores() if likelihood == "probit" else hamiltonian())
     return {block.name: block for block in blocks}
 
 

@@ -23,7 +23,6 @@ CONFIGURATIONS = {
     "hinge": {"likelihood": "hinge"},
     "gibbs": {"likelihood": "hinge", "sampler": "gibbs"},
     "paper": {"likelihood": "hinge", "sampler": "paper"},
-    "probit": {"likelihood": "probit"},
     "collapsed": {"sampler": "collapsed"},
     "independent": {"likelihood": "hinge", "coupling": "independent", "sampler": "gibbs"},
     "sampled": {"likelihood": "hinge", "lengthscale": Sampled(grid=np.geomspace(0.5, 8, 5))},

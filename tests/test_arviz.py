@@ -16,7 +16,6 @@ from small_models import CODES, NEW, WORDS, X, Y, fit
 
 from bmsvm import PAPER, BMSVMClassifier, BMSVMGibbs, Sampled, prepare
 from bmsvm.arviz import groups_of, to_arviz
-from bmsvm.posterior import FINE_POINTS
 
 ARVIZ_1 = int(az.__version__.split(".")[0]) >= 1
 GROUPS = {
@@ -132,15 +131,6 @@ def test_the_log_likelihood_is_the_mean_over_the_noise(model, of_model):
         error = each.std() / np.sqrt(len(each))
         # 64 points against 20,000: their own error is several times larger on one cell
         assert abs(found - each.mean()) < 5 * error + 0.03
-
-
-def test_under_probit_no_row_is_impossible(model):
-    two = {"labels": np.array([0, 1]), "row_weights": None, "likelihood": "probit"}
-    posterior = replace(model.posterior_, problem=replace(model.posterior_.problem, **two))
-    far = np.tile([50.0, -25.0, -25.0], (80, 2, 1))
-    found = posterior.log_likelihood(far)
-    np.testing.assert_allclose(found[:, 0], 0)
-    np.testing.assert_allclose(found[:, 1], np.log(0.5 / FINE_POINTS))
 
 
 def test_weights_and_rows_left_out():

@@ -229,7 +229,7 @@ def test_starting_values_of_sites_that_do_not_start_a_chain_are_refused() -> Non
 
 @pytest.mark.parametrize(
     ("settings", "value"),
-    [({"coupling": "independent"}, "independent"), ({"likelihood": "probit"}, "probit")],
+    [({"coupling": "independent"}, "independent"), ({"likelihood": "squared"}, "squared")],
 )
 def test_a_problem_that_a_sampler_cannot_sample_is_refused(
     settings: dict[str, Any], value: str

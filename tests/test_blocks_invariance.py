@@ -20,8 +20,6 @@ DRAWS = 20_000
 BOUND = oracle.threshold(1e-4, 10_000)
 BLOCKS = [(CASES[0], "exact_scores")]
 BLOCKS += [(case, name) for case in CASES[1:3] for name in all_blocks(case.likelihood)]
-BLOCKS += [(CASES[4], name) for name in ("truncated_scores", "metropolis_scores", "scale")]
-BLOCKS += [(CASES[5], "truncated_scores")]
 # Moves of which the cases above have every likelihood, every coupling and a singular kernel.
 MORE = [(CASES[0], name) for name in all_blocks("hinge") if name != "exact_scores"]
 MORE += [(CASES[3], name) for name in ("metropolis_scores", "hamiltonian")]
@@ -42,7 +40,7 @@ def test_block_leaves_the_posterior_invariant(case, name):
     assert any(jax.tree.leaves(moved))
 
 
-SAMPLED = [(CASES[1], "hmc"), (CASES[2], "paper"), (CASES[3], "gibbs"), (CASES[5], "hmc")]
+SAMPLED = [(CASES[1], "hmc"), (CASES[2], "paper"), (CASES[3], "gibbs")]
 
 
 @pytest.mark.parametrize(("case", "sampler"), SAMPLED, ids=str)

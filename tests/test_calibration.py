@@ -277,11 +277,10 @@ def test_longer_chains_are_calibrated_by_all_their_draws(fitted):
 @pytest.mark.parametrize(
     "settings",
     [
-        {"likelihood": "probit"},
         {"coupling": "independent"},
         {"lengthscale": Sampled(bounds=(0.5, 5.0), grid="off", every=5)},
     ],
-    ids=["probit", "independent", "off-grid"],
+    ids=["independent", "off-grid"],
 )
 def test_models_without_leave_one_out_are_left_as_they_are(settings):
     """Asked to calibrate them, the classifier refuses: see test_classifier.py."""

@@ -279,10 +279,8 @@ BAD = [
     ({"sampler": "fast"}, "sampler", "fast"),
     ({"class_weight": "even"}, "class_weight", "even"),
     ({"predictive": "argmax"}, "predictive", "argmax"),
-    ({"predictive": "calibrated", "likelihood": "probit"}, "predictive", "probit"),
     ({"predictive": "calibrated", "coupling": "independent"}, "predictive", "independent"),
     ({"predictive": "calibrated", "lengthscale": Sampled(grid="off")}, "predictive", "off"),
-    ({"likelihood": "probit", "class_weight": {"red": 3}}, "sample_weight", 3.0),
 ]
 
 

@@ -131,7 +131,7 @@ def test_posterior_predictive_is_ready_for_arviz(fitted):
 
 
 @pytest.mark.parametrize(
-    ("likelihood", "coupling"), [("hinge", "independent"), ("probit", "sum_to_zero")]
+    ("likelihood", "coupling"), [("hinge", "independent"), ("squared", "independent")]
 )
 def test_other_models_predict_too(likelihood, coupling):
     other = model(likelihood=likelihood, coupling=coupling, sampler=QUICK).fit(X, Y)

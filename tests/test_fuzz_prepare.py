@@ -40,7 +40,7 @@ def _quiet():
 @fuzz(SHARES["prepare"])
 @given(
     case=cases(MODEL),
-    likelihood=st.one_of(st.sampled_from(["hinge", "normalized", "probit", "squared"]), anything),
+    likelihood=st.one_of(st.sampled_from(["hinge", "normalized", "squared"]), anything),
     coupling=st.one_of(st.sampled_from(["sum_to_zero", "independent"]), anything),
     spare=st.one_of(st.integers(-1, 3), anything),
 )

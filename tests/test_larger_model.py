@@ -165,12 +165,6 @@ def test_chains_start_where_they_are_told():
     assert all(np.isfinite(value).all() for value in samples.values())
 
 
-def test_under_probit_chains_start_at_scores_that_have_the_labels():
-    problem = problem_of("probit")
-    samples = drawn(composite(), problem, warmup=5, samples=5, chains=2, method="parallel")
-    np.testing.assert_array_equal(samples["scores"].argmax(-1), np.tile(LABELS, (2, 5, 1)))
-
-
 def test_what_cannot_be_a_block_says_so():
     sites = {"rate": 1.0, "eta": 1.0}
     with pytest.raises(ValueError, match="given needs a sampler that moves the scores"):

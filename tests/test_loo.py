@@ -202,7 +202,6 @@ def test_smoothing_tames_the_largest_weights_and_finds_their_tail():
     ("settings", "names"),
     [
         ({"coupling": "independent"}, ("coupling", "independent")),
-        ({"likelihood": "probit"}, ("likelihood", "probit")),
         ({"lengthscale": Sampled(grid="off")}, ("parameters", "grid")),
     ],
 )

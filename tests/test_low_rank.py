@@ -194,7 +194,7 @@ def test_saved_and_continued(tmp_path):
         ({"approximation": "nystrom", "kernel": "precomputed"}, "precomputed"),
         ({"approximation": "nystrom", "coupling": "independent"}, "sum_to_zero"),
         ({"approximation": "nystrom", "lengthscale": "sample"}, "sampled on a given grid"),
-        ({"sampler": "collapsed", "likelihood": "probit"}, "probit"),
+        ({"sampler": "collapsed", "likelihood": "squared"}, "squared"),
     ],
 )
 def test_bad_settings_are_named(settings, message):

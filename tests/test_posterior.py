@@ -220,7 +220,7 @@ GRAMS: dict = {}
 
 @pytest.mark.parametrize(
     ("likelihood", "theta"),
-    [("normalized", "fixed"), ("probit", "fixed"), ("normalized", "grid")],
+    [("normalized", "fixed"), ("normalized", "grid")],
 )
 def test_probabilities_agree_with_draws_from_dense_formulas(likelihood, theta):
     """Scores are drawn there and integrated here, from the same posterior draws.

@@ -30,7 +30,7 @@ SETTINGS = {
     "calibrated": {"predictive": "calibrated"},
     "posterior": {"predictive": "posterior"},
     "hinge": {"likelihood": "hinge"},
-    "probit": {"likelihood": "probit", "sampler": Paper(thinning=1)},
+    "independent": {"coupling": "independent", "sampler": Paper(thinning=1)},
     "two classes": {},
     "low rank": {"approximation": Nystrom(rank=8)},
     "low rank on a grid": {
@@ -256,7 +256,7 @@ def test_conformal_sets_compare_left_out_rows(name, by_class, monkeypatch):
         assert 0 < expected.mean() < 1
 
 
-@pytest.mark.parametrize("name", [name for name in SETTINGS if name != "probit"])
+@pytest.mark.parametrize("name", [name for name in SETTINGS if name != "independent"])
 def test_conformal_sets_grow_with_the_level_and_survive_pickling(name):
     model = fitted(name)
     again = pickle.loads(pickle.dumps(model))
@@ -281,9 +281,9 @@ def test_pickles_leave_cached_rows_out():
     assert "held_out_rows" not in pickle.loads(pickle.dumps(predictive)).__dict__
 
 
-def test_conformal_sets_of_probit_are_refused():
-    with pytest.raises(ValueError, match=r"leave-one-out .*'probit'"):
-        fitted("probit").prediction_sets(NEW, method="conformal")
+def test_conformal_sets_of_independent_columns_are_refused():
+    with pytest.raises(ValueError, match=r"leave-one-out .*'independent'"):
+        fitted("independent").prediction_sets(NEW, method="conformal")
 
 
 @pytest.mark.parametrize(

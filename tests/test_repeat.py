@@ -41,7 +41,6 @@ def test_rounds_are_the_blocks_one_after_another():
         ("hinge", "hamiltonian, lengthscale"),
         ("squared", "hamiltonian, lengthscale"),
         ("normalized", "2 x (hamiltonian, scale, lengthscale)"),
-        ("probit", "truncated_scores, scale, collapsed_parameters, lengthscale"),
     ],
 )
 def test_the_sweep_with_theta_repeats_under_the_normalised_likelihood_only(likelihood, name):

@@ -22,15 +22,12 @@ CASES = (
     oracle.Case(3, "sum_to_zero", "hinge", (0, 1, 2, 2), weights=WEIGHTS),
     oracle.Case(3, "independent", "hinge", (0, 1, 2, 1), seed=1, weights=WEIGHTS),
     oracle.Case(3, "sum_to_zero", "normalized", (0, 1, 2, 1), seed=2, weights=WEIGHTS),
-    oracle.Case(3, "sum_to_zero", "probit", (0, 1, 2, 1), seed=4, weights=(1, 0, 1, 1)),
 )
 BLOCKS = [
     (CASES[0], "exact_scores"),
     pytest.param(CASES[0], "hamiltonian", marks=pytest.mark.long),
     (CASES[1], "exact_scores"),
     *((CASES[2], name) for name in ("metropolis_scores", "hamiltonian", "scale")),
-    (CASES[3], "truncated_scores"),
-    pytest.param(CASES[3], "metropolis_scores", marks=pytest.mark.long),
 ]
 DRAWS = 20_000
 # At most 3000 z-scores are looked at in this file, with 1e-4 for all of them.
@@ -193,12 +190,6 @@ X, Y = np.random.default_rng(0).normal(size=(6, 2)), np.arange(6) % 3
 def test_bad_weights_are_named(weights, message):
     with pytest.raises(ValueError, match=message):
         prepare(X, Y, lengthscale=1.0, row_weights=weights)
-
-
-def test_probit_takes_only_weights_that_mean_something():
-    prepare(X, Y, lengthscale=1.0, likelihood="probit", row_weights=[0, 1, 1, 1, 0, 1])
-    with pytest.raises(ValueError, match=r"0 or 1 with likelihood=\"probit\".*\[1\] = 0.5"):
-        prepare(X, Y, lengthscale=1.0, likelihood="probit", row_weights=[1, 0.5, 1, 1, 1, 1])
 
 
 def test_the_sampler_takes_the_weights_of_each_call():

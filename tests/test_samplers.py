@@ -143,7 +143,7 @@ def test_names_stand_for_samplers():
     assert {name: as_sampler(name) for name in named} == named
     assert as_sampler("auto") == HMC()
     assert as_sampler("auto", low_rank=True, likelihood="normalized") == CollapsedHMC()
-    assert as_sampler("auto", low_rank=True, likelihood="probit") == HMC()
+    assert as_sampler("auto", low_rank=True, likelihood="squared", off_grid=True) == HMC()
     assert as_sampler(METROPOLIS) is METROPOLIS
 
 

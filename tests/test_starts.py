@@ -55,20 +55,13 @@ def test_chains_start_further_apart_than_the_posterior(hyperparameters):
 
 
 @pytest.mark.parametrize("sampler", [HMC(), Gibbs()], ids=str)
-@pytest.mark.parametrize("likelihood", ["hinge", "normalized", "probit"])
+@pytest.mark.parametrize("likelihood", ["hinge", "normalized"])
 @pytest.mark.parametrize("coupling", ["sum_to_zero", "independent"])
 def test_no_two_chains_start_at_one_point(sampler, likelihood, coupling):
     first = starts(sampler, likelihood=likelihood, coupling=coupling)
     for name in ("noise_variance", "precision", "scores", "weights"):
         assert len(np.unique(first[name].reshape(CHAINS, -1), axis=0)) == CHAINS
     np.testing.assert_allclose(first["scores"].sum(axis=-1), 0.0, atol=1e-10)
-
-
-def test_scores_of_probit_start_with_their_labels():
-    first = starts(Gibbs(), likelihood="probit")
-    np.testing.assert_array_equal(
-        np.argmax(first["scores"], axis=-1), np.broadcast_to(LABELS, (CHAINS, 30))
-    )
 
 
 def test_weights_start_from_their_prior():

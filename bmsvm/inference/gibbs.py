@@ -98,8 +98,7 @@ class BMSVMGibbs(MCMCKernel):
         other sites of a larger model enter this one, for example through its hyperparameters. The
         kernel then owns :data:`MACHINE_SITES`, and the problem is the first argument of the larger
         model; docs/howto.md has an example. theta must be fixed. Chains start at the
-        ``init_params`` of these sites, by default draws from their prior; under ``probit``, where
-        these contradict the labels, the scores start where none of them does.
+        ``init_params`` of these sites, by default draws from their prior.
 
     Examples
     --------
@@ -365,10 +364,7 @@ class BMSVMGibbs(MCMCKernel):
 def _at_sites(start: Mapping[str, jax.Array], chain: Any, problem: Problem) -> Any:
     """Return a new chain that starts at values of some of :data:`MACHINE_SITES`."""
     sites = {**machine_sites(chain.position, problem), **start}
-    position = position_of_sites(sites, chain.position, problem)
-    if problem.likelihood == "probit":
-        position = position._replace(columns=chain.position.columns)
-    return chain._replace(position=position)
+    return chain._replace(position=position_of_sites(sites, chain.position, problem))
 
 
 def sweep(state: BMSVMState, algorithm: Algorithm) -> tuple[Any, dict[str, jax.Array], jax.Array]:

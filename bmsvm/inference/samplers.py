@@ -33,7 +33,6 @@ from bmsvm.inference.blocks import (
     metropolis_scores,
     repeat,
     scale,
-    truncated_scores,
 )
 from bmsvm.inference.collapsed import collapsed_hmc
 from bmsvm.inference.sweep import block_sweep
@@ -89,23 +88,16 @@ def _algorithm(sampler: Sampler, likelihood: str, samples_kernel: bool) -> Algor
     return block_sweep(sweep, as_in_paper=isinstance(sampler, Paper))
 
 
-def _probit_blocks() -> tuple[Block, ...]:
-    """Return blocks for the probit likelihood, which has no slope and fixes no scale."""
-    return truncated_scores(), scale(), collapsed_parameters()
-
-
 @dataclass(frozen=True)
 class HMC(Sampler):
     """Hamiltonian Monte Carlo for scores, intercept, sigma2 and tau together.
 
     Under ``normalized``, which leaves the overall scale nearly free, the scale is then moved on its
-    own. Under ``probit``, which has no slope to follow, it is the same as :class:`Gibbs`.
+    own.
     """
 
     def blocks(self, likelihood: str) -> tuple[Block, ...]:
         """Return the blocks of one sweep at a fixed theta."""
-        if likelihood == "probit":
-            return _probit_blocks()
         if likelihood in ("hinge", "squared"):
             return (hamiltonian(),)
         return hamiltonian(target_accept_prob=0.9), scale()
@@ -117,8 +109,6 @@ class Gibbs(Sampler):
 
     def blocks(self, likelihood: str) -> tuple[Block, ...]:
         """Return the blocks of one sweep at a fixed theta."""
-        if likelihood == "probit":
-            return _probit_blocks()
         scores = exact_scores() if likelihood in ("hinge", "squared") else metropolis_scores()
         return scores, collapsed_parameters()
 

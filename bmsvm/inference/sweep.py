@@ -95,22 +95,10 @@ def _first_weights(
     return jnp.where(eigenvalues > 0, jnp.sqrt(noise_variance / precision) * noise, 0.0)
 
 
-def _with_labels(scores: jax.Array, labels: jax.Array) -> jax.Array:
-    """Exchange scores (n, c) so that the largest of each row is that of its label."""
-    rows = jnp.arange(scores.shape[0])
-    largest = jnp.argmax(scores, axis=1)
-    own, other = scores[rows, labels], scores[rows, largest]
-    return scores.at[rows, largest].set(own).at[rows, labels].set(other)
-
-
 def _first_scores(weights: jax.Array, problem: Problem) -> jax.Array:
-    """Scores of a perfect fit plus the functions of some weights (r, k), shape (n, c).
-
-    Under ``probit``, where no score may contradict its label, they are exchanged so that none does.
-    """
+    """Scores of a perfect fit plus the functions of some weights (r, k), shape (n, c)."""
     functions = latent(jnp.zeros(problem.n_columns, weights.dtype), weights, problem)
-    scores = perfect_scores(problem) + class_vector(functions, problem.coupling)
-    return _with_labels(scores, problem.labels) if problem.likelihood == "probit" else scores
+    return perfect_scores(problem) + class_vector(functions, problem.coupling)
 
 
 def _start_of_paper(key: jax.Array, problem: Problem) -> _Start:

@@ -51,7 +51,7 @@ ROWS = 2048
 """Rows that are worked on at a time: what comes of them stays in the processor's cache."""
 
 
-def check_integrable(what: str, coupling: str, likelihood: str) -> None:
+def check_integrable(what: str, coupling: str) -> None:
     """Raise ``ValueError`` if scores cannot be integrated out of the model.
 
     ``what`` names, in the message, the setting that needs it.
@@ -61,16 +61,11 @@ def check_integrable(what: str, coupling: str, likelihood: str) -> None:
             f'{what} needs coupling="sum_to_zero", in which all columns observe a row; '
             f"got {coupling!r}"
         )
-    if likelihood == "probit":
-        raise ValueError(
-            f'{what} needs likelihood="hinge", "normalized" or "squared", which are positive; '
-            f"got {likelihood!r}"
-        )
 
 
 def check_nodes(what: str, coupling: str, likelihood: str) -> None:
     """Raise ``ValueError`` if a model cannot be integrated over points of the noise here."""
-    check_integrable(what, coupling, likelihood)
+    check_integrable(what, coupling)
     if likelihood not in _AT_NODES:
         raise ValueError(
             f'{what} needs likelihood="hinge" or "normalized"; got {likelihood!r}, whose scores '

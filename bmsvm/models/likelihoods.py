@@ -29,7 +29,6 @@ __all__ = [
     "normalized",
     "probabilities_by_class",
     "probabilities_given_functions",
-    "probit",
     "rectify",
     "squared",
     "squared_scale",
@@ -102,17 +101,6 @@ def normalized(
     return own - jax.nn.logsumexp(excess, axis=0)
 
 
-def probit(scores: jax.Array, labels: jax.Array, smoothing: jax.Array | None = None) -> jax.Array:
-    """Multinomial probit: the label is the class of the largest score, ``log 1[z_y = max_j z_j]``.
-
-    With Gaussian noise in the scores this is the model of Girolami and Rogers (2006) on zero-sum
-    scores. It has no slope to follow, and ``smoothing`` does nothing. Shapes as in :func:`hinge`.
-    """
-    own = labels == jnp.arange(scores.shape[-1])[:, None]
-    rivals = jnp.max(jnp.where(own, -jnp.inf, scores.T), axis=0)
-    return jnp.where(jnp.sum(jnp.where(own, scores.T, 0.0), axis=0) >= rivals, 0.0, -jnp.inf)
-
-
 def class_codes(n_classes: int) -> np.ndarray:
     """Codes of the classes, shape (c, c): row y is 1 at y and -d elsewhere, and sums to zero."""
     return (n_classes * np.eye(n_classes) - 1) / (n_classes - 1)
@@ -167,13 +155,10 @@ def log_mean_likelihood(
 def probabilities_by_class(scores: Sequence[jax.Array], likelihood: str) -> list[jax.Array]:
     """``p(y = j | z)`` of c arrays of scores, one a class: c arrays of the same shape.
 
-    Eq. (21), or the largest score under ``probit``. The hinge is a pseudo-likelihood; its
-    probabilities are those of (21) too. Those of ``squared`` are shares of the pseudo-likelihood.
-    Class by class the arithmetic runs along the long axes.
+    Eq. (21). The hinge is a pseudo-likelihood; its probabilities are those of (21) too. Those of
+    ``squared`` are shares of the pseudo-likelihood. Class by class the arithmetic runs along the
+    long axes.
     """
-    if likelihood == "probit":
-        largest = functools.reduce(jnp.maximum, scores)
-        return _shares([(score >= largest).astype(score.dtype) for score in scores])
     if likelihood == "squared":
         return _softmax(_code_logits(scores, 0.0))
     if likelihood in ("normalized", "hinge"):
@@ -185,12 +170,9 @@ def probabilities_by_class(scores: Sequence[jax.Array], likelihood: str) -> list
 
 def _softmax(logits: Sequence[jax.Array]) -> list[jax.Array]:
     largest = functools.reduce(jnp.maximum, logits)
-    return _shares([jnp.exp(each - largest) for each in logits])
-
-
-def _shares(each: Sequence[jax.Array]) -> list[jax.Array]:
-    inverse = 1.0 / functools.reduce(jnp.add, each)
-    return [share * inverse for share in each]
+    shares = [jnp.exp(each - largest) for each in logits]
+    inverse = 1.0 / functools.reduce(jnp.add, shares)
+    return [share * inverse for share in shares]
 
 
 def _code_logits(functions: Sequence[jax.Array], noise_variance: Any) -> list[jax.Array]:
@@ -282,6 +264,5 @@ def exclusion_probabilities(functions: Any, axis: int = -1) -> Any:
 LIKELIHOODS: dict[str, Callable[..., jax.Array]] = {
     "hinge": hinge,
     "normalized": normalized,
-    "probit": probit,
     "squared": squared,
 }

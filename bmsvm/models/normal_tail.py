@@ -15,7 +15,6 @@ from jax.typing import ArrayLike
 __all__ = [
     "MILLS_AT_ZERO",
     "SQRT_TWO_PI",
-    "draw_below",
     "excess",
     "floating",
     "mills",
@@ -124,34 +123,3 @@ def excess(t: jax.Array, ratio: jax.Array, e: jax.Array) -> jax.Array:
         fourth = (4.0 * q - 1.0) * (q - q * q - rr) - q * (2.0 * rr + third)
         series = series + miss * miss * (third / 6.0 + fourth * miss / 24.0)
     return jnp.maximum(y + r * miss * series, 0.0)
-
-
-def draw_below(key: jax.Array, mean: ArrayLike, scale: ArrayLike, upper: ArrayLike) -> jax.Array:
-    """Draw z ~ N(mean, scale^2) given z <= upper, by inversion.
-
-    Parameters
-    ----------
-    key
-        Random key.
-    mean, scale, upper
-        m, s > 0 and the bound; any shapes that broadcast.
-
-    Returns
-    -------
-    jax.Array
-        Independent draws, of the broadcast shape.
-    """
-    mean, scale, upper = jnp.broadcast_arrays(*floating(mean, scale, upper))
-    t = (mean - upper) / scale
-    u, v = uniform(key, t.shape, t.dtype)
-    ratio = mills(jnp.abs(t))
-    # Where the bound is above the mean: from the nearer end of the whole normal, whose mass is 1.
-    beyond = ratio * jnp.exp(-0.5 * t * t) / SQRT_TWO_PI
-    before, after = u * (1 - beyond), v + u * beyond
-    left = before < after
-    centre_e = -jnp.log(2 * jnp.where(left, before, after))
-    inside = t < 0
-    e = jnp.where(inside, jnp.maximum(centre_e, 0.0), -jnp.log(u))
-    y = excess(jnp.where(inside, 0.0, t), jnp.where(inside, MILLS_AT_ZERO, ratio), e)
-    z = jnp.where(inside, mean + jnp.where(left, -scale, scale) * y, upper - scale * y)
-    return jnp.minimum(z, upper)

@@ -150,13 +150,13 @@ def prepare(
     coupling
         ``"sum_to_zero"`` or ``"independent"``.
     likelihood
-        ``"normalized"`` (21), ``"hinge"`` (11), ``"probit"`` or ``"squared"``.
+        ``"normalized"`` (21), ``"hinge"`` (11) or ``"squared"``.
     hyperparameters
         Constants of the priors.
     row_weights
         Weight of each row's log likelihood, shape (n,), not negative. A weight of 0 takes the
         label of the row out of the model. A weight of 2 is not a row that occurs twice, which would
-        have two scores. Under ``probit``, whose log likelihood is 0 or minus infinity, 0 or 1.
+        have two scores.
     spare_rows
         Rows of weight 0, and of kernel values 0 with all others, to add at the end. They change
         the number of rows only, so that data of different sizes share one program.
@@ -185,7 +185,7 @@ def prepare(
         if in_pieces(X) and not isinstance(X, PiecewiseRows):
             X = cast(Any, PiecewiseRows(X))
     rows, classes, labels = check_rows_and_labels(X, y, precomputed=precomputed)
-    weights = _checked_weights(row_weights, len(rows), likelihood)
+    weights = None if row_weights is None else check_row_weights(row_weights, len(rows))
     check_count("spare_rows", spare_rows, smallest=0, largest=MOST_SPARE_ROWS)
     if spare_rows:
         weights = np.append(np.ones(len(rows)) if weights is None else weights, [0.0] * spare_rows)
@@ -211,17 +211,6 @@ def prepare(
         basis_map=jax.tree.map(jnp.asarray, made.basis_map),
         remainder=None if made.remainder is None else jnp.asarray(made.remainder),
     )
-
-
-def _checked_weights(row_weights: Any, n_rows: int, likelihood: str) -> np.ndarray | None:
-    weights = None if row_weights is None else check_row_weights(row_weights, n_rows)
-    if weights is not None and likelihood == "probit" and not np.all(np.isin(weights, (0, 1))):
-        bad = int(np.flatnonzero(~np.isin(weights, (0, 1)))[0])
-        raise ValueError(
-            'row_weights must be 0 or 1 with likelihood="probit", whose log likelihood is 0 or '
-            f"minus infinity; got row_weights[{bad}] = {weights[bad]}"
-        )
-    return weights
 
 
 def _exact(data: _Data, kernel: Kernel, theta: Any) -> _Factored:

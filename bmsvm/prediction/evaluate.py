@@ -276,9 +276,7 @@ def log_mean_likelihoods(
     """
     with jax.enable_x64(True):
         given = (functions, noise, noise_variance, labels, weights)
-        logs = np.asarray(_log_means(*given, likelihood=likelihood))
-    # Under probit all points may miss the label.
-    return np.maximum(logs, np.log(0.5 / noise.shape[1])) if likelihood == "probit" else logs
+        return np.asarray(_log_means(*given, likelihood=likelihood))
 
 
 @functools.partial(jax.jit, static_argnames="likelihood")

@@ -201,7 +201,7 @@ def _evaluate(
     draws: Mapping[str, ArrayLike], problem: Problem, num_nodes: int, points: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray]:
     check_count("num_nodes", num_nodes)
-    check_integrable("leave-one-out", problem.coupling, problem.likelihood)
+    check_integrable("leave-one-out", problem.coupling)
     if problem.family is not None:
         raise ValueError(
             "leave-one-out needs a kernel with parameters that are fixed or on a grid; those of "

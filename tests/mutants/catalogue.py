@@ -98,13 +98,6 @@ MUTANTS = (
         "test_two_piece.py draw",
     ),
     Mutant(
-        "truncated scores: bound of the rising score not halved",
-        f"{BLOCKS}.scores:truncated_scores.move.update",
-        "room / 2",
-        "room",
-        "test_blocks_invariance.py block_leaves and truncated",
-    ),
-    Mutant(
         "Metropolis scores: wrong variance in the prior ratio",
         f"{BLOCKS}.scores:metropolis_scores.move.update",
         "2 * scale**2",

@@ -10,7 +10,7 @@ from bmsvm.inference.blocks.parameters import (
 )
 from bmsvm.inference.blocks.repeat import repeat
 from bmsvm.inference.blocks.scale import scale
-from bmsvm.inference.blocks.scores import exact_scores, metropolis_scores, truncated_scores
+from bmsvm.inference.blocks.scores import exact_scores, metropolis_scores
 
 __all__ = [
     "Block",
@@ -26,5 +26,4 @@ __all__ = [
     "repeat",
     "scale",
     "stateless",
-    "truncated_scores",
 ]

@@ -17,19 +17,14 @@ from bmsvm.models.conditionals import class_functions, columns_squared, score_mo
 from bmsvm.models.couplings import to_columns
 from bmsvm.models.hierarchy import Position, scores_of
 from bmsvm.models.likelihoods import LIKELIHOODS, margin_offset, squared_scale, weigh
-from bmsvm.models.normal_tail import draw_below
 from bmsvm.models.problem import Problem
 
-__all__ = ["exact_scores", "metropolis_scores", "truncated_scores"]
+__all__ = ["exact_scores", "metropolis_scores"]
 
 Update = Callable[
     [jax.Array, jax.Array, jax.Array, jax.Array, jax.Array], tuple[jax.Array, jax.Array]
 ]
 """``(key, scores, cls, mean, scale) -> (new z_.l of shape (n,), acceptance of shape (n,))``."""
-
-
-NO_BOUND = 40.0
-"""Standard deviations beyond which a normal has no mass in double precision."""
 
 
 def _replace(scores: jax.Array, cls: jax.Array, value: jax.Array, problem: Problem) -> jax.Array:
@@ -109,33 +104,6 @@ def _normal_scores(key, position, problem):
         return value, jnp.ones_like(value)
 
     return _sweep_classes(key, position, problem, update)
-
-
-def truncated_scores() -> Block:
-    """Draw each free score from its truncated normal; probit likelihood only.
-
-    A score that rises by delta takes as much from the row's own class, which must stay the
-    largest: delta <= (z_y - z_l)/2 and delta <= z_y - z_j for the other classes j. A row of
-    weight 0 has no bound.
-    """
-
-    def move(key, position, problem):
-        classes = jnp.arange(problem.n_classes)
-        own = problem.labels[:, None] == classes
-
-        def update(key, scores, cls, mean, scale):
-            current = jnp.take(scores, cls, axis=1)
-            room = jnp.max(jnp.where(own, scores, -jnp.inf), axis=1, keepdims=True) - scores
-            room = jnp.where(own, jnp.inf, jnp.where(classes == cls, room / 2, room))
-            upper = current + jnp.min(room, axis=1)
-            if problem.row_weights is not None:
-                upper = jnp.where(problem.row_weights > 0, upper, mean + NO_BOUND * scale)
-            value = draw_below(key, mean, scale, upper)
-            return value, jnp.ones_like(value)
-
-        return _sweep_classes(key, position, problem, update)
-
-    return stateless("truncated_scores", move)
 
 
 def metropolis_scores(step_size: float = 1.0) -> Block:
