@@ -1,14 +1,10 @@
-"""Fitted models for ArviZ, with classes, rows and features named.
-
-Imports are absolute: ``import arviz`` below is the installed package.
-"""
+"""Fitted models for ArviZ, with classes, rows and features named."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import arviz
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -17,6 +13,7 @@ from jax.typing import ArrayLike
 from numpyro.infer import MCMC
 from sklearn.utils.validation import check_is_fitted
 
+from bmsvm._arviz import arviz
 from bmsvm._inputs import is_precomputed
 from bmsvm._predicting import Predicting
 from bmsvm._validation import labels_of_rows
