@@ -148,7 +148,8 @@ class Polynomial(Kernel):
     def __post_init__(self) -> None:
         check_count("degree", self.degree, largest=LARGEST_DEGREE)
         check_positive("scale", self.scale)
-        if not isinstance(self.offset, int | float | np.number) or not np.isfinite(self.offset):
+        offset: Any = self.offset
+        if not isinstance(offset, int | float | np.number) or not np.isfinite(offset):
             raise ValueError(f"offset must be a finite number; got {self.offset!r}")
 
     def at(self, lengthscale: ArrayLike | None = None) -> KernelFn:

@@ -227,9 +227,8 @@ class GridCV(Method):
         for name in ("num_samples", "num_chains"):
             check_sweeps(name, getattr(self, name))
         as_sampler(self.sampler)
-        if self.n_jobs is not None and (
-            not isinstance(self.n_jobs, int | np.integer) or self.n_jobs == 0
-        ):
+        n_jobs: Any = self.n_jobs
+        if n_jobs is not None and (not isinstance(n_jobs, int | np.integer) or n_jobs == 0):
             raise ValueError(f"n_jobs must be None or an integer other than 0; got {self.n_jobs!r}")
 
     def _grid(self, rows: np.ndarray) -> np.ndarray:
