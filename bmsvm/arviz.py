@@ -56,9 +56,9 @@ Groups = dict[str, xarray.Dataset]
 def to_arviz(
     fitted: Any,
     *,
-    classes: Sequence | np.ndarray | None = None,
-    rows: Sequence | np.ndarray | None = None,
-    features: Sequence | np.ndarray | None = None,
+    classes: Sequence[Any] | np.ndarray | None = None,
+    rows: Sequence[Any] | np.ndarray | None = None,
+    features: Sequence[Any] | np.ndarray | None = None,
     log_likelihood: bool = True,
     posterior_predictive: bool = True,
     functions: bool = False,
@@ -272,7 +272,7 @@ def _data(mcmc: MCMC) -> tuple[Problem, Any, Any]:
 def _log_likelihood(scores: jax.Array, problem: Problem) -> jax.Array:
     """Log likelihood of each row given its scores (chain, draw, n, c): shape (chain, draw, n)."""
 
-    def one_draw(scores):
+    def one_draw(scores: jax.Array) -> jax.Array:
         each = LIKELIHOODS[problem.likelihood](scores, problem.labels)
         return weigh(each, problem.row_weights)
 
