@@ -380,7 +380,7 @@ def _dataset(
 
 def _container(groups: Groups) -> Any:
     """Return ``InferenceData`` of ArviZ 0.x, ``DataTree`` of ArviZ 1.x, without empty groups."""
-    kept = {name: group for name, group in groups.items() if group.data_vars}
+    kept: Any = {name: group for name, group in groups.items() if group.data_vars}
     if int(arviz.__version__.split(".")[0]) >= 1:
         return xarray.DataTree.from_dict(kept)
-    return arviz.InferenceData(**kept)  # type: ignore[arg-type]
+    return arviz.InferenceData(**kept)
