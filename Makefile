@@ -10,6 +10,12 @@ SBC_ARGS ?=
 CONSTRAINTS ?=
 NOTEBOOKS ?=
 PYTHONS ?= python3.11 python3.12 python3.13 python3.14
+LOWEST_PYTHON ?= python3.11
+# What a version of a dependency may do otherwise.
+LOWEST_TESTS ?= tests/test_arviz.py tests/test_checkpoint.py tests/test_classifier.py tests/test_cli.py \
+    tests/test_cluster.py tests/test_kernels.py tests/test_larger_model.py tests/test_loo.py \
+    tests/test_machines_solution.py tests/test_numpyro_citizen.py tests/test_persistence_roundtrip.py \
+    tests/test_plots.py tests/test_report.py tests/test_rows.py tests/test_scaling.py tests/test_warnings.py
 
 # python3 if it is new enough, else the first versioned interpreter that starts.
 NEW_ENOUGH := -c 'import sys; sys.exit(sys.version_info < (3, 11))'
@@ -22,11 +28,11 @@ endif
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long test-all lint bench notebooks table1 sbc mutants fuzz coverage load audit docs docs-pages doctest clean
+.PHONY: help demo test test-long test-all test-lowest lint review dist bench notebooks table1 sbc mutants fuzz coverage load audit docs docs-pages doctest clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /:/' | \
-		while IFS=: read -r name text; do printf '  make %-9s %s\n' "$$name" "$$text"; done
+		while IFS=: read -r name text; do printf '  make %-11s %s\n' "$$name" "$$text"; done
 
 demo: $(VENV)/.report-stamp ## fit, predict and diagnose on a small data set
 	$(BIN)/python -m bmsvm.demo
@@ -46,10 +52,23 @@ test-all: ## run the tests under every Python 3.11 to 3.14 on PATH
 		$(MAKE) --no-print-directory test PYTHON=$$p VENV=$(VENV)-$$(basename $$p) || status=1; \
 	done; exit $$status
 
-lint: $(VENV)/.lint-stamp ## ruff and mypy
+test-lowest: $(VENV)-lowest/.lowest-stamp ## run tests with the lowest supported versions (LOWEST_TESTS=...)
+	$(VENV)-lowest/bin/python -m pytest -q -m 'not long and not slow' $(LOWEST_TESTS)
+
+lint: $(VENV)/.lint-stamp ## ruff, mypy and codespell
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/codespell
+
+review: $(VENV)-review/.review-stamp ## check the repository by the guide of Scientific Python
+	$(VENV)-review/bin/repo-review .
+
+dist: $(VENV)-dist/.dist-stamp ## build wheel and sdist into dist, check them, fit with each in an empty environment
+	rm -rf dist
+	$(VENV)-dist/bin/python -m build -q
+	$(VENV)-dist/bin/python -m twine check --strict dist/*
+	$(VENV)-dist/bin/python tools/try_distribution.py $(if $(CONSTRAINTS),--constraints $(CONSTRAINTS)) dist/*
 
 bench: $(VENV)/.bench-stamp ## measure sweeps, and the samplers against each other (BENCH_ARGS=...)
 	$(BIN)/python benchmarks/cost.py
@@ -101,6 +120,19 @@ $(VENV)/.created:
 	@$(PYTHON) $(NEW_ENOUGH) 2>/dev/null || { \
 		echo "bmsvm needs Python 3.11 or newer; '$(PYTHON)' is not: try make PYTHON=/path/to/python3.11" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)-lowest/.lowest-stamp: pyproject.toml
+	$(LOWEST_PYTHON) -m venv --clear $(VENV)-lowest
+	$(VENV)-lowest/bin/python -m pip install -q --disable-pip-version-check uv
+	$(VENV)-lowest/bin/uv pip install -q --python $(VENV)-lowest/bin/python --resolution lowest-direct -e '.[test]'
+	@touch $@
+
+$(VENV)-review/.review-stamp: TOOLS := 'sp-repo-review[cli]'
+$(VENV)-dist/.dist-stamp: TOOLS := 'build>=1.2.2' 'twine>=6.1'
+$(VENV)-review/.review-stamp $(VENV)-dist/.dist-stamp:
+	$(PYTHON) -m venv --clear $(@D)
+	$(@D)/bin/python -m pip install -q --disable-pip-version-check $(TOOLS)
 	@touch $@
 
 $(VENV)/.%-stamp: pyproject.toml | $(VENV)/.created

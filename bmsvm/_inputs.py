@@ -35,7 +35,7 @@ def is_precomputed(kernel: Any) -> bool:
 
 
 def combined_weights(
-    sample_weight: Any, class_weight: dict | str | None, X: Any, y: np.ndarray
+    sample_weight: Any, class_weight: dict[Any, float] | str | None, X: Any, y: np.ndarray
 ) -> np.ndarray:
     """Product of the weights of the rows and of their classes, shape (n,)."""
     if not (class_weight is None or isinstance(class_weight, dict) or class_weight == "balanced"):
@@ -56,7 +56,7 @@ class KernelInputs:
     class_weight: Any
     scaling_: Scaling | None
 
-    def __sklearn_tags__(self):
+    def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()  # type: ignore[misc]
         tags.input_tags.pairwise = is_precomputed(self.kernel)
         return tags

@@ -85,7 +85,7 @@ class Predicting:
         """Check new rows (m, p), and return them as the kernel of the fitted model sees them."""
         raise NotImplementedError
 
-    def predict(self, X, loss: ArrayLike | None = None) -> np.ndarray:
+    def predict(self, X: Any, loss: ArrayLike | None = None) -> np.ndarray:
         """Predict the class of each row: shape (m,).
 
         The most probable class, the first of equals; with ``predictive="paper"`` the class that is
@@ -106,7 +106,7 @@ class Predicting:
         best = np.argmax(self._merit(X), axis=1)
         return self.classes_[best]
 
-    def predict_proba(self, X) -> np.ndarray:
+    def predict_proba(self, X: Any) -> np.ndarray:
         """Class probabilities, the mean of the predictive distribution: shape (m, c).
 
         They describe the population of the training rows, each counted by its weight: with
@@ -115,11 +115,11 @@ class Predicting:
         check_is_fitted(self, "predictive_")
         return self.predictive_.probabilities(self.standardized_rows(X))
 
-    def predict_log_proba(self, X) -> np.ndarray:
+    def predict_log_proba(self, X: Any) -> np.ndarray:
         """Logarithms of ``predict_proba``: shape (m, c)."""
         return np.log(self.predict_proba(X))
 
-    def decision_function(self, X) -> np.ndarray:
+    def decision_function(self, X: Any) -> np.ndarray:
         """Score of each class, the largest at the class that ``predict`` chooses.
 
         The logarithm of what ``predict`` compares, less its mean over the classes: shape (m, c).
@@ -139,12 +139,12 @@ class Predicting:
         )
         return scores
 
-    def class_functions(self, X) -> np.ndarray:
+    def class_functions(self, X: Any) -> np.ndarray:
         """Posterior means of the class functions f, which sum to zero: shape (m, c)."""
         check_is_fitted(self, "predictive_")
         return self.posterior_.functions(self.standardized_rows(X))
 
-    def predict_exclusion(self, X) -> np.ndarray:
+    def predict_exclusion(self, X: Any) -> np.ndarray:
         """Averaged probability of not being in a class, ``E exp(-(f_j + d)_+)``: shape (m, c).
 
         Eq. (20). The paper predicts the class for which it is smallest.
@@ -152,7 +152,7 @@ class Predicting:
         check_is_fitted(self, "predictive_")
         return self.posterior_.exclusion(self.standardized_rows(X))
 
-    def predict_uncertainty(self, X, level: float = 0.9) -> uncertainty.Uncertainty:
+    def predict_uncertainty(self, X: Any, level: float = 0.9) -> uncertainty.Uncertainty:
         """Credible intervals of the probabilities, and their entropy split in two.
 
         Parameters
@@ -172,7 +172,7 @@ class Predicting:
         check_probability("level", level)
         return self.predictive_.uncertainty(self.standardized_rows(X), level)
 
-    def posterior_predictive(self, X) -> xarray.Dataset:
+    def posterior_predictive(self, X: Any) -> xarray.Dataset:
         """Draw class functions f, class probabilities p and labels y at rows.
 
         Draws of p are those of the predictive distribution, and y is drawn by p.
@@ -203,7 +203,7 @@ class Predicting:
         )
 
     def prediction_sets(
-        self, X, level: float = 0.9, *, method: str = "bayes", by_class: bool = False
+        self, X: Any, level: float = 0.9, *, method: str = "bayes", by_class: bool = False
     ) -> np.ndarray:
         """Return sets of classes that hold the row's class with a given probability.
 
@@ -238,7 +238,7 @@ class Predicting:
         return self.predictive_.conformal_sets(rows, level, by_class=by_class)
 
     def predict_reject(
-        self, X, error: float = 0.05, *, each_row: bool = False
+        self, X: Any, error: float = 0.05, *, each_row: bool = False
     ) -> np.ma.MaskedArray:
         """Predict the most probable class, or abstain, so that the expected error meets a target.
 
@@ -266,7 +266,7 @@ class Predicting:
         accepted = uncertainty.accept(chances, error, each_row=each_row)
         return np.ma.MaskedArray(self.classes_[np.argmax(chances, axis=1)], mask=~accepted)
 
-    def _merit(self, X) -> np.ndarray:
+    def _merit(self, X: Any) -> np.ndarray:
         """Return what ``predict`` compares: shape (m, c)."""
         check_is_fitted(self, "predictive_")
         if as_predictive(self.predictive).decision == "exclusion":

@@ -31,7 +31,7 @@ def check_choice(name: str, value: object, choices: Collection[str]) -> None:
         raise ValueError(f"{name} must be one of {listed}; got {value!r}")
 
 
-def check_positive(name: str, value: float) -> None:
+def check_positive(name: str, value: Any) -> None:
     """Raise ``ValueError`` unless ``value`` is a positive finite number."""
     good = isinstance(value, int | float | np.number) and bool(np.isfinite(value)) and value > 0
     if not good:

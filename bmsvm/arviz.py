@@ -1,14 +1,10 @@
-"""Fitted models for ArviZ, with classes, rows and features named.
-
-Imports are absolute: ``import arviz`` below is the installed package.
-"""
+"""Fitted models for ArviZ, with classes, rows and features named."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import arviz
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -17,6 +13,7 @@ from jax.typing import ArrayLike
 from numpyro.infer import MCMC
 from sklearn.utils.validation import check_is_fitted
 
+from bmsvm._arviz import arviz
 from bmsvm._inputs import is_precomputed
 from bmsvm._predicting import Predicting
 from bmsvm._validation import labels_of_rows
@@ -59,9 +56,9 @@ Groups = dict[str, xarray.Dataset]
 def to_arviz(
     fitted: Any,
     *,
-    classes: Sequence | np.ndarray | None = None,
-    rows: Sequence | np.ndarray | None = None,
-    features: Sequence | np.ndarray | None = None,
+    classes: Sequence[Any] | np.ndarray | None = None,
+    rows: Sequence[Any] | np.ndarray | None = None,
+    features: Sequence[Any] | np.ndarray | None = None,
     log_likelihood: bool = True,
     posterior_predictive: bool = True,
     functions: bool = False,
@@ -275,7 +272,7 @@ def _data(mcmc: MCMC) -> tuple[Problem, Any, Any]:
 def _log_likelihood(scores: jax.Array, problem: Problem) -> jax.Array:
     """Log likelihood of each row given its scores (chain, draw, n, c): shape (chain, draw, n)."""
 
-    def one_draw(scores):
+    def one_draw(scores: jax.Array) -> jax.Array:
         each = LIKELIHOODS[problem.likelihood](scores, problem.labels)
         return weigh(each, problem.row_weights)
 
@@ -383,7 +380,7 @@ def _dataset(
 
 def _container(groups: Groups) -> Any:
     """Return ``InferenceData`` of ArviZ 0.x, ``DataTree`` of ArviZ 1.x, without empty groups."""
-    kept = {name: group for name, group in groups.items() if group.data_vars}
+    kept: Any = {name: group for name, group in groups.items() if group.data_vars}
     if int(arviz.__version__.split(".")[0]) >= 1:
         return xarray.DataTree.from_dict(kept)
-    return arviz.InferenceData(**kept)  # type: ignore[arg-type]
+    return arviz.InferenceData(**kept)

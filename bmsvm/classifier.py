@@ -199,7 +199,7 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
         num_warmup: int | None = None,
         num_samples: int = 200,
         standardize: Standardize = "robust",
-        class_weight: dict | Literal["balanced"] | None = None,
+        class_weight: dict[Any, float] | Literal["balanced"] | None = None,
         predictive: Predictive | str = "auto",
         random_state: int | np.random.RandomState | None = None,
     ) -> None:
@@ -252,7 +252,9 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
 
     # Fitting --------------------------------------------------------------------------------
 
-    def fit(self, X, y, sample_weight=None, checkpoint=None) -> BMSVMClassifier:
+    def fit(
+        self, X: Any, y: Any, sample_weight: Any = None, checkpoint: Any = None
+    ) -> BMSVMClassifier:
         """Draw from the posterior given the data.
 
         An interruption (Ctrl-C) after the first draws leaves a model of those that are finished,

@@ -87,7 +87,14 @@ def _one_line(message: object) -> str:
     return " ".join(str(message).split())
 
 
-def _show_warning(message, category, filename, lineno, file=None, line=None) -> None:
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: Any = None,
+    line: str | None = None,
+) -> None:
     print(f"bmsvm: warning: {_one_line(message)}", file=sys.stderr)
 
 

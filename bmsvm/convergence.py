@@ -19,11 +19,11 @@ import warnings
 from collections.abc import Mapping
 from typing import NamedTuple
 
-import arviz
 import numpy as np
 import scipy.stats
 from sklearn.exceptions import ConvergenceWarning
 
+from bmsvm._arviz import arviz
 from bmsvm.kernels.low_rank import Approximation, Nystrom
 from bmsvm.models.problem import Problem
 from bmsvm.posterior import Posterior

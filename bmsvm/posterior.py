@@ -122,7 +122,7 @@ class Posterior:
     @property
     def shape(self) -> tuple[int, int]:
         """Number of chains and of draws in each."""
-        return self.samples["precision"].shape  # type: ignore[return-value]
+        return self.samples["precision"].shape
 
     @property
     def n_draws(self) -> int:

@@ -104,7 +104,7 @@ def draw_parameters(
     return position, functions
 
 
-def _array(values: np.ndarray) -> jax.Array:
+def _array(values: Any) -> jax.Array:
     """Pass a NumPy array where the type says JAX."""
     return cast(jax.Array, values)
 

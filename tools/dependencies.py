@@ -31,6 +31,7 @@ PERMISSIVE = (
 OF_FILES = r"MPL|Mozilla Public"
 # Read by hand where metadata say nothing or too much.
 KNOWN = {
+    "codespell": "GPL-2.0, development only: a program that lint runs",
     "docutils": "Public Domain, BSD-2-Clause, GPL for one Emacs mode that is not imported",
     "matplotlib": "PSF-based (matplotlib)",
     "qpsolvers": "LGPL-3.0, development only: a rival that a benchmark calls",

@@ -137,7 +137,9 @@ class BMSVMGibbs(MCMCKernel):
         self.sampler = sampler
         self.given = given
         as_sampler(sampler)  # raises early
-        self._sample_fn: Callable | None = None  # MCMC reads it to see whether init was called
+        self._sample_fn: Callable[..., Any] | None = (
+            None  # MCMC reads it to see whether init was called
+        )
 
     @classmethod
     def paper(cls, *, printed_ratio: bool = False, **settings: Any) -> BMSVMGibbs:
@@ -176,7 +178,7 @@ class BMSVMGibbs(MCMCKernel):
         return (self.sample_field, "accept_prob", "step_size", *theta)
 
     @property
-    def model(self) -> Callable:
+    def model(self) -> Callable[..., Any]:
         """The NumPyro model of the labels given the scores, which ArviZ reads."""
         if self.given is not None:
             raise AttributeError("a block of numpyro.infer.Gibbs has no model of its own")
@@ -239,7 +241,7 @@ class BMSVMGibbs(MCMCKernel):
             off_grid=problem.family is not None,
         )
 
-    def _problem(self, args: tuple, kwargs: Mapping[str, Any] | None) -> Problem:
+    def _problem(self, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None) -> Problem:
         """Return the problem of the model's arguments, given the other sites of a larger model."""
         kwargs = dict(kwargs or {})
         sites = kwargs.pop(GIBBS_SITES_KWARG, {})
@@ -260,7 +262,14 @@ class BMSVMGibbs(MCMCKernel):
         if problem.samples_kernel:
             raise ValueError("given needs a problem whose lengthscale is fixed")
 
-    def init(self, rng_key, num_warmup, init_params, model_args, model_kwargs) -> BMSVMState:
+    def init(
+        self,
+        rng_key: jax.Array,
+        num_warmup: int,
+        init_params: Mapping[str, Any] | None,
+        model_args: Any,
+        model_kwargs: Any,
+    ) -> BMSVMState:
         """Start chains; ``init_params`` may hold the sites that the algorithm can start at.
 
         With ``given`` it may hold all of :data:`MACHINE_SITES`.
@@ -278,7 +287,7 @@ class BMSVMGibbs(MCMCKernel):
         if unknown:
             raise ValueError(f"init_params may hold {sorted(known)}; got {sorted(unknown)} too")
 
-        def one_chain(key, start):
+        def one_chain(key: jax.Array, start: dict[str, Any]) -> tuple[Any, jax.Array]:
             key, key_init = jax.random.split(key)
             if self.given is None:
                 return algorithm.init(key_init, start, setup, problem), key
@@ -302,10 +311,20 @@ class BMSVMGibbs(MCMCKernel):
             state.i + 1, chain, info, state.problem, state.setup, state.n_warmup, key, algorithm
         )
 
-    def _state(self, i, chain, info, problem, setup, n_warmup, key, algorithm) -> BMSVMState:
+    def _state(
+        self,
+        i: jax.Array,
+        chain: Any,
+        info: dict[str, jax.Array],
+        problem: Problem,
+        setup: Any,
+        n_warmup: jax.Array,
+        key: jax.Array,
+        algorithm: Algorithm,
+    ) -> BMSVMState:
         batch = () if is_prng_key(key) else key.shape[:1]
 
-        def sites(chain):
+        def sites(chain: Any) -> dict[str, jax.Array]:
             if self.given is not None:
                 return machine_sites(chain.position, problem)
             values = algorithm.sites(chain, setup, problem)
@@ -339,11 +358,11 @@ class BMSVMGibbs(MCMCKernel):
         position = position_of_sites(state.z, chain.position, problem)
         return state._replace(problem=problem, chain=chain._replace(position=position))
 
-    def get_constrain_fn(self, model_args: Any, model_kwargs: Any) -> Callable:
+    def get_constrain_fn(self, model_args: Any, model_kwargs: Any) -> Callable[..., Any]:
         """Return the map from the state's sites to the model's: they are the same."""
         return lambda z: z
 
-    def postprocess_fn(self, model_args: Any, model_kwargs: Any) -> Callable:
+    def postprocess_fn(self, model_args: Any, model_kwargs: Any) -> Callable[..., Any]:
         """Give scores and weights their public names."""
         return lambda z: {name.lstrip("_"): value for name, value in z.items()}
 
@@ -373,7 +392,7 @@ def sweep(state: BMSVMState, algorithm: Algorithm) -> tuple[Any, dict[str, jax.A
     batched = not is_prng_key(state.rng_key)
     phase = Phase(state.i, state.n_warmup, "chains" if batched else None)
 
-    def one_chain(key, chain):
+    def one_chain(key: jax.Array, chain: Any) -> tuple[Any, dict[str, jax.Array], jax.Array]:
         key, key_step = jax.random.split(key)
         chain, info = algorithm.step(key_step, chain, setup, problem, phase)
         return chain, info, key

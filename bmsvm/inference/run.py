@@ -252,7 +252,9 @@ def _advancing(kernel: BMSVMGibbs, state: BMSVMState) -> Advance:
         return table_advancing(state)
     algorithm = kernel.algorithm(state.problem)
 
-    def advance(state, count, thinning, collect):
+    def advance(
+        state: BMSVMState, count: int, thinning: int, collect: tuple[str, ...]
+    ) -> tuple[BMSVMState, dict[str, Any]]:
         return advance_chains(state, algorithm, count, thinning, collect)
 
     return advance

@@ -159,7 +159,7 @@ class RegressionOfCodes:
                 self._sums = [self._sum(weight) for weight in self.known]
             each = zip(*self._sums, strict=True)
             sums = squared.RowSums(
-                *(sum(part / n for part, n in zip(parts, noise, strict=True)) for parts in each)  # type: ignore[misc]
+                *(sum(part / n for part, n in zip(parts, noise, strict=True)) for parts in each)
             )
         else:
             sums = squared.row_sums(self.eigen.basis, self.codes, self.information(x))

@@ -148,7 +148,8 @@ class Polynomial(Kernel):
     def __post_init__(self) -> None:
         check_count("degree", self.degree, largest=LARGEST_DEGREE)
         check_positive("scale", self.scale)
-        if not isinstance(self.offset, int | float | np.number) or not np.isfinite(self.offset):
+        offset: Any = self.offset
+        if not isinstance(offset, int | float | np.number) or not np.isfinite(offset):
             raise ValueError(f"offset must be a finite number; got {self.offset!r}")
 
     def at(self, lengthscale: ArrayLike | None = None) -> KernelFn:
@@ -331,8 +332,8 @@ def median_distance(rows: ArrayLike, limit: int = 2000) -> float:
     Pairs of equal rows do not count; the result is 1 if there are no others. At most ``limit``
     rows, evenly spaced, are used.
     """
-    given = rows if hasattr(rows, "shape") else np.asarray(rows)
-    some = np.asarray(given[:: -(-given.shape[0] // limit)], np.float64)  # type: ignore[index]
+    given: Any = rows if hasattr(rows, "shape") else np.asarray(rows)
+    some = np.asarray(given[:: -(-given.shape[0] // limit)], np.float64)
     distances = scipy.spatial.distance.pdist(some)
     apart = distances[distances > 0]
     return float(np.median(apart)) if apart.size else 1.0

@@ -57,7 +57,7 @@ class KernelMachine(KernelInputs, ClassifierMixin, BaseEstimator):
         gamma: float | str = 1.0,
         intercept_precision: float = 0.0,
         standardize: Standardize = "standard",
-        class_weight: dict | Literal["balanced"] | None = None,
+        class_weight: dict[Any, float] | Literal["balanced"] | None = None,
         grid: Grid | None = None,
         tol: float = 1e-6,
     ) -> None:
@@ -72,7 +72,15 @@ class KernelMachine(KernelInputs, ClassifierMixin, BaseEstimator):
 
     classes_: np.ndarray
 
-    def fit_gram(self, gram, labels, weights, gamma, start=None, tol=None) -> Solution:
+    def fit_gram(
+        self,
+        gram: np.ndarray,
+        labels: np.ndarray,
+        weights: np.ndarray,
+        gamma: float,
+        start: np.ndarray | None = None,
+        tol: float | None = None,
+    ) -> Solution:
         """Fit the machine of ``classes_`` to a Gram matrix, without checks.
 
         Parameters
@@ -92,7 +100,7 @@ class KernelMachine(KernelInputs, ClassifierMixin, BaseEstimator):
 
     # Fitting ---------------------------------------------------------------------------------
 
-    def fit(self, X, y, sample_weight=None) -> Any:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
         """Choose gamma and the lengthscale if they are ``"cv"``, and fit the machine.
 
         Parameters
@@ -242,7 +250,7 @@ class KernelMachine(KernelInputs, ClassifierMixin, BaseEstimator):
 
     # Prediction ------------------------------------------------------------------------------
 
-    def class_functions(self, X) -> np.ndarray:
+    def class_functions(self, X: Any) -> np.ndarray:
         """Functions f of eq. (1) at rows (m, p), shape (m, c)."""
         check_is_fitted(self, "coefficients_")
         rows = self.standardized_rows(X)
@@ -261,12 +269,12 @@ class KernelMachine(KernelInputs, ClassifierMixin, BaseEstimator):
         check_defined(values)
         return values
 
-    def decision_function(self, X) -> np.ndarray:
+    def decision_function(self, X: Any) -> np.ndarray:
         """Score of each class, shape (m, c); with two classes of the second only, shape (m,)."""
         functions = self.class_functions(X)
         return functions[:, 1] if functions.shape[1] == 2 else functions
 
-    def predict(self, X) -> np.ndarray:
+    def predict(self, X: Any) -> np.ndarray:
         """Class with the largest function at each row, shape (m,); the first in case of ties."""
         best = np.argmax(self.class_functions(X), axis=1)
         return self.classes_[best]

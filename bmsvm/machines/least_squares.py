@@ -37,7 +37,15 @@ class LeastSquaresSVM(KernelMachine):
     (2, 3)
     """
 
-    def fit_gram(self, gram, labels, weights, gamma, start=None, tol=None) -> Solution:
+    def fit_gram(
+        self,
+        gram: np.ndarray,
+        labels: np.ndarray,
+        weights: np.ndarray,
+        gamma: float,
+        start: np.ndarray | None = None,
+        tol: float | None = None,
+    ) -> Solution:
         """Solve ``(K + gamma S^-1) W + 1 w0' = C``, ``gamma 1'W = kappa w0'``; S = diag(s)."""
         codes = class_codes(len(self.classes_))[labels]
         kappa = float(self.intercept_precision)

@@ -18,7 +18,15 @@ class _MulticategoryMachine(KernelMachine):
     def _loss(self) -> Loss:
         raise NotImplementedError
 
-    def fit_gram(self, gram, labels, weights, gamma, start=None, tol=None) -> Solution:
+    def fit_gram(
+        self,
+        gram: np.ndarray,
+        labels: np.ndarray,
+        weights: np.ndarray,
+        gamma: float,
+        start: np.ndarray | None = None,
+        tol: float | None = None,
+    ) -> Solution:
         """Fit the machine of ``classes_`` to a Gram matrix, without checks."""
         kappa = float(self.intercept_precision)
         problem = MachineProblem(gram, labels, self._loss(), gamma, kappa, weights)

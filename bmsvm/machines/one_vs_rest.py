@@ -46,7 +46,15 @@ class OneVsRestSVC(KernelMachine):
     (2, 3)
     """
 
-    def fit_gram(self, gram, labels, weights, gamma, start=None, tol=None) -> Solution:
+    def fit_gram(
+        self,
+        gram: np.ndarray,
+        labels: np.ndarray,
+        weights: np.ndarray,
+        gamma: float,
+        start: np.ndarray | None = None,
+        tol: float | None = None,
+    ) -> Solution:
         """Fit one machine per class; with two classes the first is minus the second."""
         n_classes, tol = len(self.classes_), self.tol if tol is None else tol
         found = []
@@ -66,7 +74,15 @@ class OneVsRestSVC(KernelMachine):
             max(each.steps for each in found),
         )
 
-    def _fit_binary(self, gram, labels, weights, gamma, start, tol) -> Solution:
+    def _fit_binary(
+        self,
+        gram: np.ndarray,
+        labels: np.ndarray,
+        weights: np.ndarray,
+        gamma: float,
+        start: np.ndarray | None,
+        tol: float,
+    ) -> Solution:
         # The penalty of the MSVM with two classes counts both f and -f, hence half of gamma.
         kappa = float(self.intercept_precision)
         problem = MachineProblem(gram, labels, lee(2), gamma / 2, kappa / 2, weights)

@@ -118,7 +118,7 @@ class Tuning(NamedTuple):
     def best(self) -> tuple[int, int]:
         """Indices of lengthscale and gamma with the smallest error; ties by the smallest loss."""
         order = np.lexsort([self.loss.ravel(), self.error.ravel()])
-        return np.unravel_index(order[0], self.loss.shape)  # type: ignore[return-value]
+        return np.unravel_index(order[0], self.loss.shape)
 
     @property
     def gamma(self) -> float:

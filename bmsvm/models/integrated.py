@@ -424,7 +424,7 @@ def fisher_information(
         _with_slopes(functions, log_scale, nodes, replace(plain, labels=same)) for same in labels
     ]
     chances = jax.nn.softmax(jnp.stack([one.value for one in each]), axis=0)  # of the hinge too
-    information = sum(
+    information: Any = sum(
         chance * one.functions[:, None] * one.functions[None]
         for chance, one in zip(chances, each, strict=True)
     )

@@ -67,7 +67,7 @@ class Labels(dist.Distribution):
         super().__init__(batch_shape=scores.shape[:-1], validate_args=validate_args)
 
     @constraints.dependent_property
-    def support(self):
+    def support(self) -> Any:
         """Class indices."""
         return constraints.integer_interval(0, self.scores.shape[-1] - 1)
 
@@ -124,7 +124,7 @@ def hierarchical_model(
     precision = numpyro.sample("precision", precision_prior(problem))
     scale = jnp.sqrt(noise_variance)
 
-    def white(name, *shape):
+    def white(name: str, *shape: int) -> jax.Array:
         return numpyro.sample(name, dist.Normal().expand(shape).to_event(len(shape)))
 
     if problem.grid is not None or (problem.family is not None and not integrate_weights):
@@ -213,7 +213,7 @@ def observation_model(labels_of: Callable[..., tuple[Any, int, str, Any]]) -> Ca
         weights of the rows.
     """
 
-    def model(*args, **kwargs):
+    def model(*args: Any, **kwargs: Any) -> None:
         labels, n_classes, likelihood, weights = labels_of(*args, **kwargs)
         missing = jnp.full((len(labels), n_classes), jnp.nan)
         rows = numpyro.plate("row", len(labels), dim=-2)

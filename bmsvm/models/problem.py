@@ -173,7 +173,7 @@ def some_rows(problem: Problem, count: int) -> Problem:
 def rows_of(problem: Problem, which: np.ndarray) -> Problem:
     """Return a problem of the rows with these indices."""
 
-    def of(part):
+    def of(part: jax.Array | None) -> jax.Array | None:
         return None if part is None else part[which]
 
     grid = problem.grid

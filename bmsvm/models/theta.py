@@ -150,8 +150,8 @@ def masked_design(factor: Factor, labels: Any, n_classes: int) -> Design:
 
     NumPy arrays stay in NumPy, and so in float64 whatever precision JAX is set to.
     """
-    xp = np if isinstance(factor.basis, np.ndarray) else jnp
-    basis, eigenvalues = factor
+    basis, eigenvalues = cast(Any, factor)
+    xp: Any = np if isinstance(basis, np.ndarray) else jnp
     mask = (labels[None, :] != np.arange(n_classes)[:, None]).astype(basis.dtype)
     design = basis * xp.sqrt(eigenvalues)
     # Phi is n x r with r <= n, so the thin SVD of each masked design gives r columns.
@@ -323,10 +323,10 @@ def kernel_family(
             f"told apart; got {clash[0]!r}"
         )
 
-    def middle(prior):
+    def middle(prior: Any) -> jax.Array:
         return jnp.zeros(biject_to(prior.support).inverse_shape(prior.shape()))
 
-    def at(prior, value):
+    def at(prior: Any, value: Any) -> jax.Array:
         return biject_to(prior.support).inv(value)
 
     if start is None:
@@ -347,7 +347,9 @@ def constrained(parameters: Any, family: KernelFamily) -> Any:
     )
 
 
-def named_parameters(parameters: Any, is_leaf: Callable[[Any], bool] | None = None) -> dict:
+def named_parameters(
+    parameters: Any, is_leaf: Callable[[Any], bool] | None = None
+) -> dict[str, Any]:
     """Leaves of a pytree by name: ``{"a": {"b": x}}`` has the name ``a.b``."""
     leaves, _ = jax.tree_util.tree_flatten_with_path(parameters, is_leaf=is_leaf)
     return {
@@ -366,7 +368,7 @@ def unconstrained(draws: dict[str, Any], family: KernelFamily) -> Any:
 def log_prior_of(parameters: Any, family: KernelFamily) -> jax.Array:
     """Log prior density of unconstrained parameters, including the Jacobian."""
 
-    def one(prior, value):
+    def one(prior: Any, value: jax.Array) -> jax.Array:
         transform = biject_to(prior.support)
         here = transform(value)
         jacobian = transform.log_abs_det_jacobian(value, here)

@@ -44,7 +44,7 @@ def decision_regions(
     X: Any,
     y: Any = None,
     *,
-    features: Sequence | None = None,
+    features: Sequence[Any] | None = None,
     projection: Any = None,
     resolution: int = 60,
     support: float = 0.5,
@@ -140,7 +140,7 @@ def _draw_regions(ax: Axes, axes: list[np.ndarray], chances: np.ndarray) -> None
         ax.contour(*axes, doubt, levels=[0.5], colors=DARK, linewidths=0.8, linestyles=":")
 
 
-def _plane(model: Any, rows: np.ndarray, features: Sequence | None, projection: Any) -> Plane:
+def _plane(model: Any, rows: np.ndarray, features: Sequence[Any] | None, projection: Any) -> Plane:
     p = rows.shape[1]
     if features is not None and projection is not None:
         raise ValueError("features and projection exclude each other; give one of them")
@@ -166,7 +166,7 @@ def _plane(model: Any, rows: np.ndarray, features: Sequence | None, projection: 
     )
 
 
-def _two_features(model: Any, rows: np.ndarray, features: Sequence) -> Plane:
+def _two_features(model: Any, rows: np.ndarray, features: Sequence[Any]) -> Plane:
     names = list(getattr(model, "feature_names_in_", range(model.n_features_in_)))
     places = []
     for feature in features:

@@ -19,13 +19,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-import arviz
 import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.special
 from jax.typing import ArrayLike
 
+from bmsvm._arviz import arviz
 from bmsvm._validation import check_count
 from bmsvm.models import likelihoods
 from bmsvm.models.couplings import class_vector, contrast, to_columns

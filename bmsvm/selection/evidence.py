@@ -170,7 +170,7 @@ class Evidence(Method):
         """
         if isinstance(kernel, str):
             kernel = as_kernel(kernel)
-        self.check_model(kernel, coupling, likelihood)  # type: ignore[arg-type]
+        self.check_model(kernel, coupling, likelihood)
         rng_key = jax.random.key(0) if rng_key is None else rng_key
         rows, classes, labels = check_rows_and_labels(X, y)
         if self.max_rows is not None and self.max_rows < len(rows):
@@ -182,7 +182,7 @@ class Evidence(Method):
         low, high = np.log(self.bounds)
         log_theta, unravel = self._start(rows, low, high, isinstance(kernel, Kernel))
         surface = surface_of(
-            gram_function(kernel, rows.astype(np.float64)),  # type: ignore[arg-type]
+            gram_function(kernel, rows.astype(np.float64)),
             unravel,
             log_theta,
             X=rows,

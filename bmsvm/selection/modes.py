@@ -285,18 +285,18 @@ def _path(
     whole = jnp.max(weights, axis=1)  # a row's weight outside its own fold
     curvature = 0.5 * (whole @ root**2)[:, None, None] + jnp.finfo(root.dtype).tiny
 
-    def functions(x):  # one product with the root for all folds and classes
+    def functions(x: jax.Array) -> jax.Array:  # one product with the root for all folds and classes
         return (root @ x.reshape(r, m * c)).reshape(n, m, c)
 
-    def slope(x, tau):
+    def slope(x: jax.Array, tau: jax.Array) -> jax.Array:
         excess = jax.nn.softmax(functions(x)) - targets[:, None]
         back = root.T @ (excess * weights[:, :, None]).reshape(n, m * c)
         return back.reshape(r, m, c) + tau * x
 
-    def mode(start, tau):
+    def mode(start: jax.Array, tau: jax.Array) -> tuple[jax.Array, jax.Array]:
         bound = curvature + tau
 
-        def step(_, carry):
+        def step(_: int, carry: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
             x, ahead, time = carry
             new = ahead - slope(ahead, tau) / bound
             uphill = jnp.sum(bound * (ahead - new) * (new - x), axis=(0, 2)) > 0

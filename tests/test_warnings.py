@@ -1,0 +1,40 @@
+"""No FutureWarning of a dependency reaches a user, and no filter of the user's is changed."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+FILTERS_STAY = """
+import warnings
+import jax, matplotlib.pyplot, numpyro, sklearn, xarray  # these may have filters of their own
+before = list(warnings.filters)
+from bmsvm._arviz import arviz
+ours = [each for each in warnings.filters if each not in before and "ArviZ" in str(each[1])]
+assert not ours, ours
+"""
+
+
+def run(tmp_path, *arguments):
+    """Run Python where ArviZ, which warns once a day, has not warned yet."""
+    places = {"HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=ROOT,
+        env=os.environ | places,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
+def test_importing_the_package_gives_no_future_warning(tmp_path):
+    """Neither as users see it nor if they turn such warnings into errors."""
+    assert "FutureWarning" not in run(tmp_path / "seen", "-c", "import bmsvm.cli")
+    run(tmp_path / "raised", "-W", "error::FutureWarning", "-c", "import bmsvm.cli")
+
+
+def test_the_filters_of_the_user_stay(tmp_path):
+    run(tmp_path, "-c", FILTERS_STAY)
