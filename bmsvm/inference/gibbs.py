@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -287,6 +287,24 @@ class BMSVMGibbs(MCMCKernel):
         if unknown:
             raise ValueError(f"init_params may hold {sorted(known)}; got {sorted(unknown)} too")
 
+        begin = jax.jit(self._begin, static_argnames="algorithm")
+        if self.given is None:  # one program for all kernels with this algorithm
+            begin = _begin
+        moving = begin(rng_key, num_warmup, start, setup, problem, algorithm=algorithm)
+        return moving._replace(problem=problem, setup=setup)
+
+    def _begin(
+        self,
+        rng_key: jax.Array,
+        num_warmup: jax.Array,
+        start: dict[str, Any],
+        setup: Any,
+        problem: Problem,
+        *,
+        algorithm: Algorithm,
+    ) -> BMSVMState:
+        """State of chains at their starting points, without what they share."""
+
         def one_chain(key: jax.Array, start: dict[str, Any]) -> tuple[Any, jax.Array]:
             key, key_init = jax.random.split(key)
             if self.given is None:
@@ -298,7 +316,8 @@ class BMSVMGibbs(MCMCKernel):
         chain, key = (jax.vmap(one_chain) if batched else one_chain)(rng_key, start)
         first = jnp.zeros((), jnp.int32)
         count = jnp.asarray(num_warmup, jnp.int32)
-        return self._state(first, chain, {}, problem, setup, count, key, algorithm)
+        state = self._state(first, chain, {}, problem, setup, count, key, algorithm)
+        return state._replace(problem=cast(Any, None), setup=None)
 
     def sample(self, state: BMSVMState, model_args: Any, model_kwargs: Any) -> BMSVMState:
         """Run one sweep."""
@@ -378,6 +397,9 @@ class BMSVMGibbs(MCMCKernel):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_sample_fn": None}
+
+
+_begin = jax.jit(BMSVMGibbs()._begin, static_argnames="algorithm")
 
 
 def _at_sites(start: Mapping[str, jax.Array], chain: Any, problem: Problem) -> Any:

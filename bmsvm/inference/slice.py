@@ -11,6 +11,9 @@ __all__ = ["slice_step"]
 
 MAX_STEPS_OUT = 32
 
+MAX_SHRINKS = 96
+"""Proposals, after which the interval has shrunk to rounding and the point stays."""
+
 
 def slice_step(
     key: jax.Array,
@@ -41,12 +44,12 @@ def slice_step(
         result = log_density(value)
         return jnp.where(jnp.isnan(result), -jnp.inf, result)
 
-    key_level, key_place, key_budget, key_shrink = jax.random.split(key, 4)
     dtype = jnp.result_type(x)
-    level = height(x) - jax.random.exponential(key_level, dtype=dtype)
-    left = x - width * jax.random.uniform(key_place, dtype=dtype)
+    places = jax.random.uniform(key, (3 + MAX_SHRINKS,), dtype)  # one call: see noise.py
+    level = height(x) + jnp.log1p(-places[0])
+    left = x - width * places[1]
     # Neal's random split of the budget keeps the limited stepping-out reversible.
-    budget = jax.random.randint(key_budget, (), 0, MAX_STEPS_OUT)
+    budget = jnp.floor(MAX_STEPS_OUT * places[2]).astype(jnp.int32)
 
     def step_out(edge: jax.Array, direction: float, steps: jax.Array) -> jax.Array:
         def unfinished(carry):
@@ -67,17 +70,19 @@ def slice_step(
         # A NaN is not equal to itself: the loop would not end.
         return (proposed_height <= level) & (proposal != x) & jnp.isfinite(x)
 
+    def proposal_of(number: jax.Array, left: jax.Array, right: jax.Array) -> jax.Array:
+        proposal = left + (right - left) * places[3 + number]
+        # An interval shrunk to rounding is the current point itself.
+        shrunk = right - left <= 4 * jnp.finfo(dtype).eps * jnp.abs(x)
+        return jnp.where(shrunk | (number >= MAX_SHRINKS), x, proposal)
+
     def shrink(carry):
-        key, left, right, proposal, _ = carry
+        number, left, right, proposal, _ = carry
         left = jnp.where(proposal < x, proposal, left)
         right = jnp.where(proposal < x, right, proposal)
-        key, subkey = jax.random.split(key)
-        proposal = jax.random.uniform(subkey, dtype=dtype, minval=left, maxval=right)
-        # An interval shrunk to rounding is the current point itself.
-        proposal = jnp.where(right - left <= 4 * jnp.finfo(dtype).eps * jnp.abs(x), x, proposal)
-        return key, left, right, proposal, height(proposal)
+        proposal = proposal_of(number, left, right)
+        return number + 1, left, right, proposal, height(proposal)
 
-    key_shrink, subkey = jax.random.split(key_shrink)
-    first = jax.random.uniform(subkey, dtype=dtype, minval=left, maxval=right)
-    carry = (key_shrink, left, right, first, height(first))
+    first = proposal_of(jnp.zeros((), jnp.int32), left, right)
+    carry = (jnp.ones((), jnp.int32), left, right, first, height(first))
     return jnp.where(jnp.isfinite(x), jax.lax.while_loop(rejected, shrink, carry)[3], jnp.nan)

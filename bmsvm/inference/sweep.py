@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpyro.distributions as dist
 
 from bmsvm.inference.adaptation import Phase
 from bmsvm.inference.algorithm import Algorithm
 from bmsvm.inference.blocks.base import Block, in_turn, memories
+from bmsvm.inference.noise import normals_like, uniform_of
 from bmsvm.models.couplings import class_vector, to_columns
 from bmsvm.models.hierarchy import (
     Position,
@@ -68,31 +68,39 @@ def perfect_scores(problem: Problem) -> jax.Array:
     return (problem.n_classes * own - 1) / (problem.n_classes - 1)
 
 
-def _overdispersed(key: jax.Array, prior: dist.Distribution) -> jax.Array:
-    """Draw ``x x' / x''``, each from a prior: its logarithm has three times the variance."""
-    first, second, third = prior.sample(key, (3,))
-    return first * second / third
+class _Noise(NamedTuple):
+    """Standard normals of a start: of sigma2, tau and its place between two values; of weights."""
+
+    scalars: jax.Array
+    weights: jax.Array
 
 
-def _first_precision(key: jax.Array, problem: Problem) -> jax.Array:
-    """Draw tau from its prior; if that is vague, between the prior and a typical value, and beyond.
+def _wide(noise: jax.Array, shape: jax.Array, rate: jax.Array) -> jax.Array:
+    """Draw x whose logarithm has about three times the variance it has under Gamma(shape, rate).
+
+    It is normal, of mean ``log(shape/rate) - 1/(2 shape)`` and variance ``3 (1/shape + 1/(2
+    shape^2))``: the first terms of the digamma and the trigamma function.
+    """
+    mean = jnp.log(shape / rate) - 0.5 / shape
+    return jnp.exp(mean + jnp.sqrt(3 * (1 / shape + 0.5 / shape**2)) * noise)
+
+
+def _first_precision(known: jax.Array, between: jax.Array, problem: Problem) -> jax.Array:
+    """Return tau near its prior; if that is vague, between it and a typical value, and beyond.
 
     Then ``log tau = (1 - u) log 0.1 + u log x``, x from the prior, u uniform on (-0.5, 1.5).
     """
-    key_known, key_between = jax.random.split(key)
-    known = _overdispersed(key_known, precision_prior(problem))
-    between = jax.random.uniform(key_between, (), known.dtype, -0.5, 1.5)
-    vague = TYPICAL_PRECISION * (known / TYPICAL_PRECISION) ** between
+    share = 2 * uniform_of(between) - 0.5
+    vague = TYPICAL_PRECISION * (known / TYPICAL_PRECISION) ** share
     return jnp.where(problem.hyper.precision_shape < VAGUE_SHAPE, vague, known)
 
 
 def _first_weights(
-    key: jax.Array, noise_variance: jax.Array, precision: jax.Array, problem: Problem
+    noise: jax.Array, noise_variance: jax.Array, precision: jax.Array, problem: Problem
 ) -> jax.Array:
-    """Draw weights from their prior, N(0, sigma2/tau), shape (r, k)."""
-    eigenvalues = problem.factor.eigenvalues[:, None]
-    noise = jax.random.normal(key, (len(eigenvalues), problem.n_columns), eigenvalues.dtype)
-    return jnp.where(eigenvalues > 0, jnp.sqrt(noise_variance / precision) * noise, 0.0)
+    """Weights from their prior, N(0, sigma2/tau), shape (r, k)."""
+    positive = problem.factor.eigenvalues[:, None] > 0
+    return jnp.where(positive, jnp.sqrt(noise_variance / precision) * noise, 0.0)
 
 
 def _first_scores(weights: jax.Array, problem: Problem) -> jax.Array:
@@ -115,11 +123,15 @@ def _start_of_paper(key: jax.Array, problem: Problem) -> _Start:
 
 def _overdispersed_start(key: jax.Array, problem: Problem) -> _Start:
     """Start of a chain such that many of them are wider than the posterior."""
-    key_noise, key_precision, key_weights = jax.random.split(key, 3)
-    noise = _overdispersed(key_noise, noise_prior(problem))
-    precision = _first_precision(key_precision, problem)
-    weights = _first_weights(key_weights, noise, precision, problem)
-    return _Start(noise, precision, weights, _first_scores(weights, problem))
+    eigenvalues, hyper = problem.factor.eigenvalues, problem.hyper
+    like = _Noise(jnp.zeros(3), jnp.zeros((len(eigenvalues), problem.n_columns)))
+    noise = normals_like(key, like, eigenvalues.dtype)
+    of_noise, of_precision, between = noise.scalars
+    variance = 1 / _wide(of_noise, hyper.noise_shape / 2, hyper.noise_rate / 2)
+    known = _wide(of_precision, hyper.precision_shape / 2, hyper.precision_rate / 2)
+    precision = _first_precision(known, between, problem)
+    weights = _first_weights(noise.weights, variance, precision, problem)
+    return _Start(variance, precision, weights, _first_scores(weights, problem))
 
 
 def block_sweep(blocks: Sequence[Block], *, as_in_paper: bool = False) -> Algorithm:

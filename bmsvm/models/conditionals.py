@@ -242,7 +242,11 @@ class WeightsConditional(NamedTuple):
 
     def sample(self, key: jax.Array) -> jax.Array:
         """Draw v, shape (r, k)."""
-        draw = dist.Normal(self.loc, self.scale).sample(key)
+        return self.at(jax.random.normal(key, self.loc.shape, self.loc.dtype))
+
+    def at(self, noise: jax.Array) -> jax.Array:
+        """Return v, shape (r, k), of standard normals in the shape of ``loc``."""
+        draw = self.loc + self.scale * noise
         rotation = self.problem.design.rotation
         draw = draw if rotation is None else jnp.einsum("grs,gsk->grk", rotation, draw)
         return ungroup(draw) * (self.problem.factor.eigenvalues > 0)[:, None]

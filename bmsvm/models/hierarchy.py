@@ -35,6 +35,8 @@ __all__ = [
     "log_joint",
     "log_likelihood",
     "log_prior",
+    "log_noise_prior",
+    "log_precision_prior",
     "noise_prior",
     "precision_prior",
     "representer",
@@ -86,6 +88,21 @@ def noise_prior(problem: Problem) -> dist.Distribution:
 def precision_prior(problem: Problem) -> dist.Distribution:
     """Prior of tau, eq. (17)."""
     return dist.Gamma(problem.hyper.precision_shape / 2, problem.hyper.precision_rate / 2)
+
+
+def log_noise_prior(noise_variance: jax.Array, problem: Problem) -> jax.Array:
+    """Log prior density of sigma2, eq. (16), up to a constant.
+
+    Samplers use it: the gamma function in the constant is slow to compile.
+    """
+    shape, rate = problem.hyper.noise_shape / 2, problem.hyper.noise_rate / 2
+    return -(shape + 1) * jnp.log(noise_variance) - rate / noise_variance
+
+
+def log_precision_prior(precision: jax.Array, problem: Problem) -> jax.Array:
+    """Log prior density of tau, eq. (17), up to a constant."""
+    shape, rate = problem.hyper.precision_shape / 2, problem.hyper.precision_rate / 2
+    return (shape - 1) * jnp.log(precision) - rate * precision
 
 
 def scores_of(columns: jax.Array, problem: Problem) -> jax.Array:

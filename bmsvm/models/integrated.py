@@ -28,7 +28,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from bmsvm.models.couplings import class_map
-from bmsvm.models.hierarchy import log_likelihood, noise_prior, precision_prior
+from bmsvm.models.hierarchy import log_likelihood, log_noise_prior, log_precision_prior
 from bmsvm.models.likelihoods import margin_offset, rectify, weigh
 from bmsvm.models.problem import Problem
 
@@ -390,8 +390,8 @@ def log_prior(
         0.5 * (size * logs[1] - ratio * jnp.sum(x[:, :-1] ** 2))
         - k * logs[0]
         - 0.5 * eta / noise_variance * jnp.sum(intercept**2)
-        + noise_prior(problem).log_prob(noise_variance)
-        + precision_prior(problem).log_prob(precision)
+        + log_noise_prior(noise_variance, problem)
+        + log_precision_prior(precision, problem)
         + 2 * logs[0]  # d sigma2
         + logs[1]
         + 2 * logs[0]  # d tau

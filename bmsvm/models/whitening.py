@@ -90,22 +90,22 @@ def colour(white: White, precision: jax.Array, problem: Problem) -> jax.Array:
     return coloured.reshape(problem.n_columns, -1).T
 
 
-def whiten(key: jax.Array, columns: jax.Array, precision: jax.Array, problem: Problem) -> White:
+def whiten(noise: White, columns: jax.Array, precision: jax.Array, problem: Problem) -> White:
     """Coordinates that :func:`colour` maps to given columns (n, k).
 
     What the columns do not determine, the noise inside the span and on rows not observed, is
-    drawn afresh from its standard normal.
+    taken from ``noise``, standard normals of the shapes :func:`white_shapes`. A basis that spans
+    the rows leaves nothing undetermined.
     """
     basis, _, _, mask = problem.design
     grouped = _grouped(columns.T, problem)
     coordinates = _onto_basis(grouped, basis)
     inside = coordinates / _roots(precision, problem)
-    if problem.spans:
+    if noise.outside is None:
         return White(inside, None)
-    key_inside, key_outside = jax.random.split(key)
     absent = (jnp.sum(basis**2, axis=1) < 0.5)[:, None, :]  # columns of zeros pad masked designs
-    inside = jnp.where(absent, jax.random.normal(key_inside, inside.shape, inside.dtype), inside)
-    fresh = jax.random.normal(key_outside, grouped.shape, grouped.dtype)
+    inside = jnp.where(absent, noise.inside, inside)
+    fresh = _grouped(noise.outside, problem)
     shift = coordinates - _onto_basis(fresh, basis)
     outside = grouped - _onto_rows(shift, basis)
     outside = jnp.where(mask[:, None, :] > 0, outside, fresh)

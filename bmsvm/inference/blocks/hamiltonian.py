@@ -29,8 +29,14 @@ from bmsvm.inference.adaptation import (
     step_size_of,
 )
 from bmsvm.inference.blocks.base import Block
-from bmsvm.models.conditionals import weights_given_rest
-from bmsvm.models.hierarchy import Position, log_likelihood, noise_prior, precision_prior
+from bmsvm.inference.noise import normals_like, uniform_of
+from bmsvm.models.conditionals import group, weights_given_rest
+from bmsvm.models.hierarchy import (
+    Position,
+    log_likelihood,
+    log_noise_prior,
+    log_precision_prior,
+)
 from bmsvm.models.problem import Problem
 from bmsvm.models.whitening import White, colour, white_shapes, whiten
 
@@ -54,20 +60,39 @@ class Coordinates(NamedTuple):
     logs: jax.Array
 
 
-def _standard_normal(key: jax.Array, like: Coordinates, dtype: Any) -> Coordinates:
-    leaves, tree = jax.tree.flatten(like)
-    keys = jax.random.split(key, len(leaves))
-    drawn = [jax.random.normal(k, x.shape, dtype) for k, x in zip(keys, leaves, strict=True)]
-    return jax.tree.unflatten(tree, drawn)
+class _Noise(NamedTuple):
+    """Standard normals of one sweep.
+
+    momentum
+        Like the coordinates.
+    white
+        What columns do not determine of their whitened coordinates.
+    weights
+        Of the draw of the weights, shape (r, k).
+    coins
+        Of the jitter of the step size and of the Metropolis test, shape (2,).
+    """
+
+    momentum: Coordinates
+    white: White
+    weights: jax.Array
+    coins: jax.Array
 
 
-def _to_coordinates(key: jax.Array, position: Position, problem: Problem) -> Coordinates:
+def _draw_noise(key: jax.Array, scales: Coordinates, position: Position, problem: Problem) -> _Noise:
+    """Draw all random numbers of one sweep."""
+    white = scales.white if scales.white.outside is not None else White(jnp.zeros(0), None)
+    like = _Noise(scales, white, group(position.weights, problem), jnp.zeros(2))
+    return normals_like(key, like, position.columns.dtype)
+
+
+def _to_coordinates(noise: White, position: Position, problem: Problem) -> Coordinates:
     scale = jnp.sqrt(position.noise_variance)
     observed = problem.design.mask.T > 0
     residual = jnp.where(observed, position.columns - position.intercept, 0.0) / scale
     root_eta = jnp.sqrt(problem.hyper.intercept_precision)
     return Coordinates(
-        whiten(key, residual, position.precision, problem),
+        whiten(noise, residual, position.precision, problem),
         position.intercept / scale * root_eta,
         jnp.log(jnp.stack([position.noise_variance, position.precision])),
     )
@@ -99,8 +124,8 @@ def _log_density(
     return (
         jnp.sum(log_likelihood(columns, problem, smoothing))
         - 0.5 * _squared_norm((coordinates.white, coordinates.intercept))
-        + noise_prior(problem).log_prob(noise_variance)
-        + precision_prior(problem).log_prob(precision)
+        + log_noise_prior(noise_variance, problem)
+        + log_precision_prior(precision, problem)
         + jnp.sum(coordinates.logs)
     )
 
@@ -169,14 +194,14 @@ def hamiltonian(
         return init_adaptation(centre, scales, FIRST_STEP, dtype)
 
     def step(key, position, memory: Adaptation, problem: Problem, phase: Phase):
-        key_white, key_momentum, key_jitter, key_accept, key_weights = jax.random.split(key, 5)
-        start = _to_coordinates(key_white, position, problem)
         dtype = position.columns.dtype
         scales = memory.scales
+        noise = _draw_noise(key, scales, position, problem)
+        start = _to_coordinates(noise.white, position, problem)
+        place, coin = uniform_of(noise.coins)
         step_size = step_size_of(memory, phase).astype(dtype)
         num_steps = jnp.clip(jnp.ceil(path_length / step_size), 1, max_steps).astype(jnp.int32)
-        stretch = jax.random.uniform(key_jitter, (), dtype, 1 - jitter, 1 + jitter)
-        epsilon = step_size * stretch
+        epsilon = step_size * (1 + jitter * (2 * place - 1))
         rough = _cast(problem, force_dtype)
         width = (smoothing * epsilon).astype(force_dtype) if smoothing > 0 else None
 
@@ -195,7 +220,7 @@ def hamiltonian(
             return drift(at, momentum, epsilon), momentum
 
         # Half a drift, then kicks and drifts, then half a drift back: one gradient a step.
-        momentum = _standard_normal(key_momentum, start, dtype)
+        momentum = noise.momentum
         carry = (drift(start, momentum, 0.5 * epsilon), momentum)
         end, end_momentum = jax.lax.fori_loop(0, num_steps, leapfrog, carry)
         end = drift(end, end_momentum, -0.5 * epsilon)
@@ -215,12 +240,12 @@ def hamiltonian(
         )
         log_ratio = jnp.where(jnp.isfinite(log_ratio), log_ratio, -jnp.inf)  # diverged
         accept_prob = jnp.exp(jnp.minimum(log_ratio, 0.0))
-        accepted = jax.random.uniform(key_accept, (), dtype) < accept_prob
+        accepted = coin < accept_prob
         here, position = jax.tree.map(
             lambda new, old: jnp.where(accepted, new, old), (end, moved), (start, position)
         )
         conditional = weights_given_rest(position, problem)
-        position = position._replace(weights=conditional.sample(key_weights))
+        position = position._replace(weights=conditional.at(noise.weights))
         memory = adapt(memory, here, target_accept_prob - accept_prob, phase, WINDOWS)
         info = {"accept_prob": accept_prob, "step_size": step_size, "num_steps": num_steps}
         return position, memory, info

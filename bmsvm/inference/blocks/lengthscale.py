@@ -50,7 +50,7 @@ from bmsvm.models.hierarchy import (
     Position,
     latent,
     log_likelihood,
-    precision_prior,
+    log_precision_prior,
     representer,
     weights_of_representer,
 )
@@ -111,7 +111,7 @@ def _surrogate(key: jax.Array, position: Position, step: _Step, on_ridge: jax.Ar
     def log_density(columns, precision, copies, problem):
         return (
             jnp.sum(log_likelihood(columns, problem))
-            + precision_prior(problem).log_prob(precision)
+            + log_precision_prior(precision, problem)
             + jnp.log(precision)
             + log_density_given_noise(copies, COPIES_VARIANCE, precision, problem)
         )

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from bmsvm.inference.blocks.base import Block, stateless
 from bmsvm.inference.slice import slice_step
-from bmsvm.models.hierarchy import log_likelihood, noise_prior
+from bmsvm.models.hierarchy import log_likelihood, log_noise_prior
 
 __all__ = ["scale"]
 
@@ -23,7 +23,7 @@ def scale() -> Block:
         def log_density(log_alpha):
             alpha = jnp.exp(log_alpha)
             likelihood = jnp.sum(log_likelihood(alpha * position.columns, problem))
-            prior = noise_prior(problem).log_prob(alpha**2 * position.noise_variance)
+            prior = log_noise_prior(alpha**2 * position.noise_variance, problem)
             return likelihood + prior + 2 * log_alpha
 
         zero = jnp.zeros((), position.columns.dtype)
