@@ -44,7 +44,7 @@ __all__ = [
 FORMAT, FORMAT_VERSION = "bmsvm chains", 2
 RECORD, DRAWS, LOCK, TEMPORARY = "chains.npz", "draws.zarr", ".lock", ".bmsvm-"
 
-CHUNK = 50
+CHUNK = 25
 """Draws that are appended at a time, and draws per chunk."""
 
 CHUNK_BYTES = 2**25

@@ -13,7 +13,7 @@ import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import jax
 import numpy as np
@@ -21,7 +21,7 @@ from jax.typing import ArrayLike
 
 from bmsvm._arrays import for_pickling, unpickled
 from bmsvm._progress import progress
-from bmsvm._validation import check_choice, check_sweeps
+from bmsvm._validation import check_choice, check_positive, check_sweeps
 from bmsvm.checkpoint import Checkpoint, digest_of_arrays
 from bmsvm.inference.chunks import (
     CHUNK,
@@ -37,7 +37,13 @@ from bmsvm.inference.table import check_tabled
 from bmsvm.inference.tabled import table_advancing, table_state
 from bmsvm.models.problem import Problem
 
-__all__ = ["Run", "run_chains"]
+__all__ = ["Ended", "Enough", "Run", "run_chains"]
+
+Enough = Callable[[Mapping[str, np.ndarray]], bool]
+"""``enough(samples)``: whether draws, each site of shape (chain, draw, ...), are enough."""
+
+Ended = Literal["complete", "enough", "interrupted", "time"]
+"""How a run ended: all draws were made; those made were enough; Ctrl-C; the time was over."""
 
 Advance = Callable[
     [BMSVMState, int, int, tuple[str, ...]], tuple[BMSVMState, dict[str, jax.Array | np.ndarray]]
@@ -58,8 +64,8 @@ class Run:
         The kernel that made them.
     thinning
         Sweeps for each draw.
-    interrupted
-        Whether fewer draws were made than asked for.
+    ended
+        How the run ended; see :data:`Ended`.
     seconds
         Time it took, warm-up and compilation included.
     store
@@ -70,7 +76,7 @@ class Run:
     state: BMSVMState
     kernel: BMSVMGibbs
     thinning: int
-    interrupted: bool = False
+    ended: Ended = "complete"
     seconds: float = 0.0
     store: Checkpoint | None = None
 
@@ -78,6 +84,11 @@ class Run:
     def problem(self) -> Problem:
         """The prepared data."""
         return self.state.problem
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether Ctrl-C, or the end of the time, left fewer draws than asked for."""
+        return self.ended in ("interrupted", "time")
 
     @property
     def num_samples(self) -> int:
@@ -118,7 +129,7 @@ class Run:
                         f"these chains have {self.num_samples} draws and their store has "
                         f"{store.progress.draws}: call run_chains again with the same store"
                     )
-            state, pieces, interrupted = _draw(
+            state, pieces, ended = _draw(
                 self.kernel,
                 state,
                 total,
@@ -126,12 +137,12 @@ class Run:
                 tuple(self.samples),
                 store=store,
             )
-            if interrupted and store is not None:
-                state, interrupted = _last(store, state), store.progress.draws < total
+            if ended == "interrupted" and store is not None:
+                state, ended = _last(store, state), _ended(store, total)
         samples = _join([self.samples, *pieces]) if store is None else store.draws()
         seconds = self.seconds + time.perf_counter() - began
-        more = replace(self, samples=samples, state=state, interrupted=interrupted, seconds=seconds)
-        if interrupted:
+        more = replace(self, samples=samples, state=state, ended=ended, seconds=seconds)
+        if more.interrupted:
             _warn_of_interruption(more.num_samples - self.num_samples, num_samples)
         return more
 
@@ -149,6 +160,8 @@ def run_chains(
     collect: Sequence[str] | None = None,
     init_params: dict[str, ArrayLike] | None = None,
     store: str | os.PathLike[str] | None = None,
+    enough: Enough | None = None,
+    max_time: float | None = None,
 ) -> Run:
     """Run vectorised chains.
 
@@ -183,11 +196,20 @@ def run_chains(
         Where chains start, each value with a leading axis of chains; see
         :meth:`BMSVMGibbs.init`.
     store
-        A directory to which draws are written as they are made, every 50, together with the state
+        A directory to which draws are written as they are made, every 25, together with the state
         of the chains, so that memory does not grow with the chains. Needs ``bmsvm[store]``. If it
         holds a run of the same data, key and settings already, that run continues up to
         ``num_samples``, or is returned if it has as many or more; another run is refused.
+    enough
+        Asked every 25 draws whether those made so far are enough. The chains then end with fewer
+        than ``num_samples``. It must depend on its argument only, or a run with a store would not
+        resume exactly.
+    max_time
+        Seconds after which the chains end with the draws that are finished, marked by
+        ``ended="time"``. Warm-up takes at most half of it, and at least 25 draws are made.
     """
+    if max_time is not None:
+        check_positive("max_time", max_time)
     check_sweeps("num_warmup", num_warmup, smallest=0)
     check_sweeps("num_samples", num_samples)
     check_sweeps("num_chains", num_chains)
@@ -199,6 +221,7 @@ def run_chains(
         _check_table(problem, init_params)
         num_warmup = 0
     began = time.perf_counter()
+    budget = np.inf if max_time is None else max_time
     if tabled:
         state = table_state(rng_key, problem, num_chains)
     else:
@@ -218,20 +241,31 @@ def run_chains(
             stack.enter_context(kept.opened())
             state = with_shared(kept.begin(moving_part(state)), state)
             earlier = kept.progress.seconds
-        state, _, interrupted = _draw(kernel, state, num_warmup, 1, chosen, keep=False, store=kept)
+        state, _, ended = _draw(
+            kernel, state, num_warmup, 1, chosen, keep=False, store=kept, until=began + budget / 2
+        )
+        if ended == "time":
+            state = state._replace(n_warmup=state.i)
         pieces: list[dict[str, np.ndarray]] = []
-        if not interrupted:
-            state, pieces, interrupted = _draw(
-                kernel, state, num_samples, thinning, chosen, store=kept
+        if ended != "interrupted":
+            state, pieces, ended = _draw(
+                kernel,
+                state,
+                num_samples,
+                thinning,
+                chosen,
+                store=kept,
+                enough=enough,
+                until=began + budget,
             )
-        if kept is not None and interrupted:
-            state, interrupted = _last(kept, state), kept.progress.draws < num_samples
+        if kept is not None and ended == "interrupted":
+            state, ended = _last(kept, state), _ended(kept, num_samples)
     if not pieces and (kept is None or kept.progress.draws == 0):
         raise KeyboardInterrupt("interrupted before the first draws were finished")
     samples = _join(pieces) if kept is None else kept.draws()
     seconds = earlier + time.perf_counter() - began
-    run = Run(samples, state, kernel, thinning, interrupted, seconds, kept)
-    if interrupted:
+    run = Run(samples, state, kernel, thinning, ended, seconds, kept)
+    if run.interrupted:
         _warn_of_interruption(run.num_samples, num_samples)
     return run
 
@@ -312,6 +346,11 @@ def _last(store: Checkpoint, state: BMSVMState) -> BMSVMState:
     return with_shared(store.last(moving_part(state)), state)
 
 
+def _ended(store: Checkpoint, total: int) -> Ended:
+    """How an interrupted run with a store ended: it may have all draws."""
+    return "interrupted" if store.progress.draws < total else "complete"
+
+
 def _warn_of_interruption(done: int, total: int) -> None:
     warnings.warn(
         f"interrupted: {done} of {total} draws were made; call more() on the result for the rest",
@@ -332,7 +371,9 @@ def _draw(
     *,
     keep: bool = True,
     store: Checkpoint | None = None,
-) -> tuple[BMSVMState, list[dict[str, np.ndarray]], bool]:
+    enough: Enough | None = None,
+    until: float = np.inf,
+) -> tuple[BMSVMState, list[dict[str, np.ndarray]], Ended]:
     """Advance chunk by chunk; on interruption return what is finished.
 
     With a store the chunks are written there, those that it has of ``total`` are not made again,
@@ -342,14 +383,18 @@ def _draw(
     finished = 0
     if store is not None:
         finished = store.progress.draws if keep else store.progress.warmup
-    if finished >= total:
-        return state, pieces, False
     try:
         advance = _advancing(kernel, state)
         name = "sample" if keep else "warm-up"
         with progress(total, name, initial=finished, unit="draw" if keep else "sweep") as bar:
             while finished < total:
-                count = min(CHUNK, total - finished)
+                if finished and time.perf_counter() > until:
+                    return state, pieces, "time"
+                if finished and enough is not None:
+                    made = _join(pieces) if store is None else store.draws()
+                    if enough(made):
+                        return state, pieces, "enough"
+                count = min(CHUNK - finished % CHUNK, total - finished)
                 ahead, drawn = advance(state, count, thinning, collect)
                 piece = {
                     site: np.swapaxes(np.asarray(drawn[site]), 0, 1)
@@ -364,5 +409,6 @@ def _draw(
                     bar.set_postfix_str(kernel.get_diagnostics_str(state), refresh=False)
                 bar.update(count)
     except KeyboardInterrupt:
-        return state, pieces, finished < total or not keep
-    return state, pieces, False
+        unfinished = finished < total or not keep
+        return state, pieces, "interrupted" if unfinished else "complete"
+    return state, pieces, "complete"
