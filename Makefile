@@ -13,7 +13,7 @@ PYTHONS ?= python3.11 python3.12 python3.13 python3.14
 LOWEST_PYTHON ?= python3.11
 # What a version of a dependency may do otherwise.
 LOWEST_TESTS ?= tests/test_arviz.py tests/test_checkpoint.py tests/test_classifier.py tests/test_cli.py \
-    tests/test_cluster.py tests/test_kernels.py tests/test_larger_model.py tests/test_loo.py \
+    tests/test_kernels.py tests/test_larger_model.py tests/test_loo.py \
     tests/test_machines_solution.py tests/test_numpyro_citizen.py tests/test_persistence_roundtrip.py \
     tests/test_plots.py tests/test_report.py tests/test_rows.py tests/test_scaling.py tests/test_warnings.py
 

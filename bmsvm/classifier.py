@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -16,18 +17,19 @@ from sklearn.utils.validation import check_is_fitted
 
 from bmsvm._inputs import KernelInputs, is_precomputed
 from bmsvm._predicting import Predicting, Predictive, as_predictive
-from bmsvm._validation import check_choice, check_sweeps
+from bmsvm._validation import check_choice, check_positive, check_sweeps
 from bmsvm.convergence import (
     Check,
     basis_checks,
     diagnose,
+    enough_draws,
     sampler_checks,
     warn_of_checks,
     warn_unless_converged,
-    watched_quantities,
+    watch,
 )
 from bmsvm.inference.gibbs import BMSVMGibbs
-from bmsvm.inference.run import Run, run_chains
+from bmsvm.inference.run import Enough, Run, run_chains
 from bmsvm.inference.samplers import CollapsedHMC, Paper, Sampler, Table, as_sampler
 from bmsvm.kernels.functions import Kernel, KernelFn, Parametric, Stationary, as_kernel
 from bmsvm.kernels.low_rank import Approximation, Fourier, Nystrom
@@ -59,10 +61,10 @@ __all__ = ["BMSVMClassifier"]
 SELECTION_ROWS = 1024
 """Rows by which a lengthscale is chosen if the Gram matrix is of low rank."""
 
-WARMUP = 300
+WARMUP = 150
 """Default number of warm-up sweeps."""
 
-WARMUP_IF_TAU_KNOWN = 150
+WARMUP_IF_TAU_KNOWN = 75
 """The same if tau was chosen with the lengthscale, which leaves less to be tuned."""
 
 EXACT_ROWS = 2000
@@ -117,8 +119,10 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
         such as :class:`bmsvm.HMC`. ``"auto"``: ``"table"`` under ``"squared"``; ``"collapsed"``
         with a Gram matrix of low rank; else ``"hmc"``.
     num_chains, num_warmup, num_samples
-        Number of chains, sweeps in which the sampler tunes itself, and draws of each chain.
-        ``num_warmup=None`` is 300, or 150 if ``"mode-cv"`` has chosen tau.
+        Number of chains, sweeps in which the sampler tunes itself, and the most draws of each
+        chain. Chains end earlier if their draws are enough
+        (:func:`bmsvm.convergence.enough_draws`); those of :class:`bmsvm.Paper` do not.
+        ``num_warmup=None`` is 150, or 75 if ``"mode-cv"`` has chosen tau.
     standardize
         How features are scaled to mean 0 and variance 1. ``"robust"`` (or True): after a shift by
         the median, a division by the interquartile range / 1.349, and a smooth clip at 5, so that
@@ -195,7 +199,7 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
         hyperparameters: Hyperparameters | None = None,
         approximation: Approximation | str = "auto",
         sampler: Sampler | str = "auto",
-        num_chains: int = 4,
+        num_chains: int = 8,
         num_warmup: int | None = None,
         num_samples: int = 200,
         standardize: Standardize = "robust",
@@ -253,7 +257,12 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
     # Fitting --------------------------------------------------------------------------------
 
     def fit(
-        self, X: Any, y: Any, sample_weight: Any = None, checkpoint: Any = None
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        checkpoint: Any = None,
+        max_time: float | None = None,
     ) -> BMSVMClassifier:
         """Draw from the posterior given the data.
 
@@ -271,6 +280,9 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
             Labels.
         sample_weight : array-like of shape (n,), optional
             Weights of the rows.
+        max_time : float, optional
+            Seconds after which the chains end with the draws that are finished, with a warning;
+            the choice of the lengthscale and the calibration come on top.
         checkpoint : path, optional
             A directory in which the chains are kept while they run (``store`` of
             :func:`bmsvm.run_chains`). If the process dies, the same call resumes from there, and
@@ -278,6 +290,8 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
             ``random_state`` must then be an integer.
         """
         self._check_settings(checkpoint)
+        if max_time is not None:
+            check_positive("max_time", max_time)
         for name in ("run_", "predictive_"):  # a fit that fails leaves no part of an older model
             self.__dict__.pop(name, None)
         X, labels, weights = self._checked_data(X, y, sample_weight)
@@ -290,7 +304,7 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
             problem = self._prepare(rows, labels, weights, low_rank)
             found = basis_checks(problem, len(labels), low_rank)
             warn_of_checks(found, UserWarning, stacklevel=3)
-            run = self._sample(problem, checkpoint)
+            run = self._sample(problem, checkpoint, max_time)
             self._summarise(run, rows, asked=self.num_samples)
         return self
 
@@ -462,7 +476,7 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
             )
         return problem
 
-    def _sample(self, problem: Problem, checkpoint: Any) -> Run:
+    def _sample(self, problem: Problem, checkpoint: Any, max_time: float | None) -> Run:
         """Run the chains."""
         num_warmup = self.num_warmup
         if num_warmup is None:
@@ -478,7 +492,20 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
             num_samples=self.num_samples,
             num_chains=self.num_chains,
             store=checkpoint,
+            enough=self._enough(problem),
+            max_time=max_time,
         )
+
+    def _enough(self, problem: Problem) -> Enough | None:
+        """Return what says that draws are enough; None if all are to be made."""
+        if isinstance(as_sampler(self.sampler), Paper):  # runs as printed
+            return None
+        n_rows = int(np.sum(np.asarray(problem.row_weights) > 0))
+
+        def enough(samples: Mapping[str, np.ndarray]) -> bool:
+            return enough_draws(samples, problem, n_rows, self.classes_)
+
+        return enough
 
     def _summarise(self, run: Run, rows: Any, asked: int) -> None:
         """Build the posterior from finished chains, and check whether they have converged."""
@@ -500,12 +527,14 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
         self.lengthscale_ = fixed if sampled is None else np.median(sampled, axis=(0, 1))
         if self.lengthscale_ is not None and np.ndim(self.lengthscale_) == 0:
             self.lengthscale_ = float(self.lengthscale_)
-        self.diagnostics_ = diagnose(watched_quantities(posterior, self.classes_))
+        watched = watch(run.samples, run.problem, len(rows), self.classes_)
+        self.diagnostics_ = diagnose(watched.quantities)
         self.run_, self.predictive_ = run, predictive
         self.n_iter_ = int(run.state.i)
         if run.interrupted:
+            why = "max_time is over" if run.ended == "time" else "interrupted"
             warnings.warn(
-                f"interrupted: {run.num_samples} of {asked} draws were made; the model uses them, "
+                f"{why}: {run.num_samples} of {asked} draws were made; the model uses them, "
                 f"and fit_more({asked - run.num_samples}) makes the rest",
                 stacklevel=3,
             )

@@ -20,26 +20,31 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
+import scipy.special
 import scipy.stats
 from sklearn.exceptions import ConvergenceWarning
 
 from bmsvm._arviz import arviz
 from bmsvm.kernels.low_rank import Approximation, Nystrom
+from bmsvm.models.couplings import class_map
+from bmsvm.models.likelihoods import margin_offset
 from bmsvm.models.problem import Problem
-from bmsvm.posterior import Posterior
+from bmsvm.models.theta import nearest_on_grid
 
 __all__ = [
     "SMALLEST_ESS",
     "Check",
     "Diagnosis",
+    "Watched",
     "advice",
     "basis_checks",
     "diagnose",
+    "enough_draws",
     "largest_r_hat",
     "sampler_checks",
     "warn_of_checks",
     "warn_unless_converged",
-    "watched_quantities",
+    "watch",
 ]
 
 ENOUGH = 100.0
@@ -56,6 +61,13 @@ FEWEST_DRAWS = 10
 
 WATCHED_ROWS = 10
 """Training rows at which the functions are watched."""
+
+FEWEST_ROWS = 3
+WATCHED_FUNCTIONS = 60
+"""Fewest of these rows, and about how many functions are watched, if there are many classes."""
+
+GOOD_R_HAT, GOOD_ESS, GOOD_ERROR = 1.05, 200.0, 0.01
+"""R-hat, effective size, and Monte Carlo error of probabilities, at which chains may end."""
 
 SMALLEST_ACCEPTANCE = 0.3
 """Mean acceptance of a chain's trajectories; warm-up tunes it to 0.7 or more."""
@@ -76,34 +88,98 @@ class Diagnosis(NamedTuple):
     ess: float
 
 
-def watched_quantities(posterior: Posterior, classes: np.ndarray) -> dict[str, np.ndarray]:
-    """Quantities that should have converged, by name, each of shape (chain, draw).
+def _functions_at(
+    samples: Mapping[str, np.ndarray], problem: Problem, rows: np.ndarray
+) -> np.ndarray:
+    """Class functions of draws at training rows, shape (chain, draw, m, c).
 
-    They are the logarithms of sigma2, tau and theta, and the class functions at some training
-    rows.
+    Where the kernel is sampled off a grid, the basis differs from draw to draw, and these are the
+    scores of the rows.
     """
-    samples = posterior.samples
-    positive = ("noise_variance", "precision", "lengthscale")
+    if problem.family is not None:
+        return np.asarray(samples["scores"])[:, :, rows]
+    weights, intercept = np.asarray(samples["weights"]), np.asarray(samples["intercept"])
+    to_classes = class_map(problem.coupling, problem.n_classes)
+    if problem.grid is None:
+        basis, eigenvalues = problem.factor
+        design = np.asarray(basis)[rows] * np.sqrt(np.asarray(eigenvalues))
+        columns = np.einsum("mr,sdrk->sdmk", design, weights)
+    else:
+        index = nearest_on_grid(samples["lengthscale"], np.asarray(problem.grid.values))
+        bases, each = (np.asarray(part) for part in problem.grid.factors)
+        designs = bases[:, rows] * np.sqrt(each)[:, None]
+        columns = np.einsum("sdmr,sdrk->sdmk", designs[index], weights)
+    return intercept[:, :, None] + columns @ to_classes
+
+
+class Watched(NamedTuple):
+    """What is watched of draws.
+
+    quantities
+        By name, each of shape (chain, draw): the logarithms of sigma2, tau and theta, and the
+        class functions at some training rows.
+    probabilities
+        Class probabilities (21) of these rows without noise, shape (chain, draw, m c).
+    """
+
+    quantities: dict[str, np.ndarray]
+    probabilities: np.ndarray
+
+
+def watch(
+    samples: Mapping[str, np.ndarray], problem: Problem, n_rows: int, classes: np.ndarray
+) -> Watched:
+    """Take what is watched from draws.
+
+    Parameters
+    ----------
+    samples
+        Draws of each site, shape (chain, draw, ...).
+    problem
+        The prepared data.
+    n_rows
+        Number of rows without spare ones.
+    classes
+        Names of the classes, shape (c,).
+    """
     found = {
         name: np.log(samples[name])
-        for name in positive
+        for name in ("noise_variance", "precision", "lengthscale")
         if name in samples and samples[name].ndim == 2
     }
-    n = len(posterior.training_rows)
-    rows = np.unique(np.linspace(0, n - 1, min(n, WATCHED_ROWS)).astype(int))
-    parts = posterior.evaluate(
-        posterior.training_rows[rows],
-        probabilities=False,
-        points=1,
-        # What a basis of low rank does not determine is not in the chains.
-        remainder=posterior.remainder and posterior.problem.basis_map is None,
-    )
-    for part in parts:
-        for row, functions in zip(rows[part.rows], part.functions, strict=True):
-            # The functions sum to zero, so the last is determined by the others.
-            for name, function in zip(classes[:-1], functions[:-1], strict=True):
-                found[f"f at training row {row}, class {name}"] = function.reshape(posterior.shape)
-    return found
+    most = max(FEWEST_ROWS, min(WATCHED_ROWS, WATCHED_FUNCTIONS // len(classes)))
+    rows = np.unique(np.linspace(0, n_rows - 1, min(n_rows, most)).astype(int))
+    functions = _functions_at(samples, problem, rows)
+    # The functions sum to zero, so the last is determined by the others.
+    for place, row in enumerate(rows):
+        for j, name in enumerate(classes[:-1]):
+            found[f"f at training row {row}, class {name}"] = functions[:, :, place, j]
+    excess = np.maximum(functions + margin_offset(len(classes)), 0.0)
+    chances = scipy.special.softmax(excess, axis=-1)
+    return Watched(found, chances.reshape(*chances.shape[:2], -1))
+
+
+def enough_draws(
+    samples: Mapping[str, np.ndarray], problem: Problem, n_rows: int, classes: np.ndarray
+) -> bool:
+    """Whether draws are enough, so that chains may end; arguments as in :func:`watch`.
+
+    They are if every watched quantity has an R-hat of at most 1.05 and an effective size of at
+    least 200, and the Monte Carlo error of the class probabilities of watched rows, their standard
+    deviation over the root of their effective size, is at most 0.01.
+    """
+    watched = watch(samples, problem, n_rows, classes)
+    found = diagnose(watched.quantities)
+    if not found:
+        return False
+    if max(each.r_hat for each in found.values()) > GOOD_R_HAT:
+        return False
+    if min(each.ess for each in found.values()) < GOOD_ESS:
+        return False
+    chances = np.moveaxis(watched.probabilities, -1, 0)
+    sizes = diagnose({str(number): each for number, each in enumerate(chances)})
+    errors = [np.std(chances[int(name)]) / np.sqrt(each.ess) for name, each in sizes.items()]
+    return max(errors, default=0.0) <= GOOD_ERROR
 
 
 def diagnose(quantities: dict[str, np.ndarray]) -> dict[str, Diagnosis]:
