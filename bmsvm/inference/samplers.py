@@ -100,7 +100,7 @@ class HMC(Sampler):
         """Return the blocks of one sweep at a fixed theta."""
         if likelihood in ("hinge", "squared"):
             return (hamiltonian(),)
-        return hamiltonian(target_accept_prob=0.9), scale()
+        return hamiltonian(), scale()
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,8 @@ from bmsvm.inference.blocks.base import Block, in_turn, memories
 from bmsvm.inference.noise import normals_like, uniform_of
 from bmsvm.models.couplings import class_vector, to_columns
 from bmsvm.models.hierarchy import (
+    TYPICAL_PRECISION,
+    VAGUE_SHAPE,
     Position,
     latent,
     noise_prior,
@@ -31,14 +33,6 @@ from bmsvm.models.hierarchy import (
 from bmsvm.models.problem import Problem
 
 __all__ = ["SweepState", "block_sweep", "perfect_scores"]
-
-TYPICAL_PRECISION = 0.1
-"""A tau of many data. A vague prior of tau reaches to far larger values, at which functions would
-hardly differ between chains; so tau starts on both sides of this value and of the prior's."""
-
-VAGUE_SHAPE = 50.0
-"""a_tau below which the prior of tau is vague."""
-
 
 class SweepState(NamedTuple):
     """Where a chain is, and what its blocks have learned.
@@ -87,6 +81,8 @@ def _wide(noise: jax.Array, shape: jax.Array, rate: jax.Array) -> jax.Array:
 
 def _first_precision(known: jax.Array, between: jax.Array, problem: Problem) -> jax.Array:
     """Return tau near its prior; if that is vague, between it and a typical value, and beyond.
+
+    A vague prior reaches to values at which functions would hardly differ between chains.
 
     Then ``log tau = (1 - u) log 0.1 + u log x``, x from the prior, u uniform on (-0.5, 1.5).
     """

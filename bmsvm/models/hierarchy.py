@@ -41,8 +41,16 @@ __all__ = [
     "precision_prior",
     "representer",
     "scores_of",
+    "typical_precision",
     "weights_of_representer",
 ]
+
+
+TYPICAL_PRECISION = 0.1
+"""A tau of many data."""
+
+VAGUE_SHAPE = 50.0
+"""a_tau below which the prior of tau is vague."""
 
 
 class Position(NamedTuple):
@@ -103,6 +111,12 @@ def log_precision_prior(precision: jax.Array, problem: Problem) -> jax.Array:
     """Log prior density of tau, eq. (17), up to a constant."""
     shape, rate = problem.hyper.precision_shape / 2, problem.hyper.precision_rate / 2
     return (shape - 1) * jnp.log(precision) - rate * precision
+
+
+def typical_precision(problem: Problem) -> jax.Array:
+    """Return the mean of tau's prior, or 0.1, a value of many data, if that prior is vague."""
+    shape, rate = problem.hyper.precision_shape, problem.hyper.precision_rate
+    return jnp.where(shape < VAGUE_SHAPE, TYPICAL_PRECISION, shape / rate)
 
 
 def scores_of(columns: jax.Array, problem: Problem) -> jax.Array:

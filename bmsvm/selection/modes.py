@@ -63,8 +63,9 @@ STRENGTH = 4.0
 DEALT_ROWS = 1200
 """About how many rows all repetitions have together."""
 
-STEPS = 40
-"""Steps towards each mode, from the one before: near enough to tell pairs apart."""
+STEPS = 20
+"""Steps towards each mode, from the one before. Twice as many choose the same theta and tau, within
+what another assignment of rows to folds changes (benchmarks/selection.py)."""
 
 NEAR_ZERO = 1e-6
 """Eigenvalues below this part of the largest are dropped: modes are found in float32."""
@@ -109,8 +110,7 @@ class ModeCV(Method):
     folds
         Number of folds, the classes in proportion.
     repeats
-        How often rows are assigned to folds. Default: four times, less often with more than 300
-        rows.
+        How often rows are assigned to folds. Default: twice; once with more than 600 rows.
     max_rows
         Largest number of rows to use. Of more, so many are chosen at random, the classes in
         proportion. None: all.
@@ -177,7 +177,7 @@ class ModeCV(Method):
         thetas = median * 2.0**OCTAVES if self.grid is None else _values("grid", self.grid)
         given = PRECISIONS if self.precisions is None else self.precisions
         taus = np.sort(_values("precisions", given))[::-1]
-        repeats = self.repeats or max(1, min(4, DEALT_ROWS // len(rows)))
+        repeats = self.repeats or max(1, min(2, DEALT_ROWS // len(rows)))
         folds = min(self.folds, len(rows))
         held = np.stack([_assign(labels, folds, rng) for _ in range(repeats)], axis=1)
         log_loss = np.empty((len(thetas), len(taus)))

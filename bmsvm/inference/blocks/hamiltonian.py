@@ -4,7 +4,7 @@ The weights are integrated out, and the coordinates are those in which the prior
 normal (:mod:`bmsvm.models.whitening`), with log sigma2 and log tau beside them. There the
 posterior is close to a normal with independent coordinates, whose scales are learned in warm-up.
 
-Two things make trajectories cheap. Their length is fixed, at three quarters of half a period of
+Two things make trajectories cheap. Their length is known, about three quarters of half a period of
 that normal, so no tree is built. And the force they follow is that of a likelihood whose kinks are
 rounded off over the length of a step; the Metropolis test uses the exact density, so that the
 rounding lowers the acceptance rate and never the correctness.
@@ -36,6 +36,7 @@ from bmsvm.models.hierarchy import (
     log_likelihood,
     log_noise_prior,
     log_precision_prior,
+    typical_precision,
 )
 from bmsvm.models.problem import Problem
 from bmsvm.models.whitening import White, colour, white_shapes, whiten
@@ -47,9 +48,11 @@ WINDOWS = (0.1, 0.25, 0.5, 0.85)
 
 FIRST_STEP = 0.1
 
+GOLDEN = 0.5 * (math.sqrt(5) - 1)
+"""Multiples of it, less their whole part, fill (0, 1) evenly: how lengths vary."""
+
 INFORMATION_GUESS = 0.05
-PRECISION_GUESS = 0.1
-"""First guess of the scales: what the labels tell of a unit-noise score, at a typical tau."""
+"""First guess of what the labels tell of a unit-noise score, from which first scales follow."""
 
 
 class Coordinates(NamedTuple):
@@ -137,7 +140,7 @@ def _rough_log_density(coordinates: Coordinates, problem: Problem, smoothing: ja
 
 def _first_scales(problem: Problem, dtype: Any) -> Coordinates:
     inside, outside = white_shapes(problem)
-    prior_variance = 1 + problem.design.eigenvalues / PRECISION_GUESS
+    prior_variance = 1 + problem.design.eigenvalues / typical_precision(problem)
     guess = jax.lax.rsqrt(1 + INFORMATION_GUESS * prior_variance)[:, None, :]
     return Coordinates(
         White(
@@ -164,9 +167,10 @@ def hamiltonian(
     *,
     path_length: float = 0.75 * math.pi,
     max_steps: int = 128,
-    target_accept_prob: float = 0.75,
+    target_accept_prob: float = 0.8,
     smoothing: float = 1.0,
     jitter: float = 0.2,
+    variation: float = 0.5,
     force_dtype: Any = jnp.float32,
 ) -> Block:
     """Hamiltonian Monte Carlo on the whitened scores, b, log sigma2 and log tau.
@@ -174,7 +178,7 @@ def hamiltonian(
     Parameters
     ----------
     path_length
-        Length of a trajectory, in posterior standard deviations.
+        Mean length of a trajectory, in posterior standard deviations.
     max_steps
         Most leapfrog steps a trajectory may take; a shorter path is taken then.
     target_accept_prob
@@ -183,6 +187,10 @@ def hamiltonian(
         Half-width, in steps, over which the force rounds off the kinks; 0 for the exact force.
     jitter
         Relative half-width of the uniform jitter of the step size.
+    variation
+        Relative half-width over which the length varies from sweep to sweep, the same for all
+        chains. At one length all draws would lie across from the ones before, and how far out they
+        are would change slowly.
     force_dtype
         Type in which forces are computed; the path and the Metropolis test have the position's.
     """
@@ -200,7 +208,8 @@ def hamiltonian(
         start = _to_coordinates(noise.white, position, problem)
         place, coin = uniform_of(noise.coins)
         step_size = step_size_of(memory, phase).astype(dtype)
-        num_steps = jnp.clip(jnp.ceil(path_length / step_size), 1, max_steps).astype(jnp.int32)
+        length = path_length * (1 + variation * (2 * jnp.mod(GOLDEN * phase.sweep, 1.0) - 1))
+        num_steps = jnp.clip(jnp.ceil(length / step_size), 1, max_steps).astype(jnp.int32)
         epsilon = step_size * (1 + jitter * (2 * place - 1))
         rough = _cast(problem, force_dtype)
         width = (smoothing * epsilon).astype(force_dtype) if smoothing > 0 else None
