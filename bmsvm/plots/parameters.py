@@ -9,12 +9,24 @@ from sklearn.base import BaseEstimator
 
 from bmsvm._validation import check_positive
 from bmsvm.plots.inputs import check_model, draws_of
-from bmsvm.plots.style import PALE, STRONG, Axes, axes_or_new, class_style, text_colour
+from bmsvm.plots.style import (
+    PALE,
+    STRONG,
+    Axes,
+    axes_or_new,
+    class_style,
+    legend_above,
+    log_ticks,
+    text_colour,
+)
 from bmsvm.selection import GridSelection
 
 __all__ = ["lengthscale", "regularization", "trace"]
 
 SYMBOLS = {"precision": "tau", "noise_variance": "sigma2", "lengthscale": "theta"}
+
+MOST_CHAINS = 8
+"""Number of chains above which a legend does not name them."""
 
 MOST_VALUES = 100
 """Number of different values of theta above which they are drawn in bins."""
@@ -45,6 +57,8 @@ def trace(source: Any, name: str = "precision", *, ax: Axes | None = None) -> Ax
     for number, chain in enumerate(np.log(draws) if positive else draws):
         style = class_style(number)
         ax.plot(chain, style.line, color=style.colour, linewidth=0.8, label=f"chain {number + 1}")
+    if len(draws) <= MOST_CHAINS:
+        legend_above(ax)
     symbol = SYMBOLS.get(name, name)
     ax.set(xlabel="draw", ylabel=f"log {symbol}" if positive else symbol)
     return ax
@@ -79,12 +93,14 @@ def regularization(
     edges = np.geomspace(low, high, bins + 1) if high > low else np.array([low / 2, low * 2])
     shares = np.full(ratio.size, 1 / ratio.size)
     ax.hist(ratio, edges.tolist(), weights=shares, color=PALE, alpha=0.6, label="posterior")
-    ax.axvline(np.median(ratio), color=text_colour(), linewidth=1, label="median")
+    median = np.median(ratio)
+    ax.axvline(median, color=text_colour(), linewidth=1, label=f"median, {median:.3g}")
     if gamma is not None:
         label = "gamma by cross-validation"
         ax.axvline(gamma, color=STRONG, linestyle="--", linewidth=2, label=label)
     ax.set(xscale="log", xlabel="tau / sigma2", ylabel="share of draws")
-    ax.legend(fontsize="small")
+    log_ticks(ax)
+    legend_above(ax)
     return ax
 
 
@@ -132,12 +148,14 @@ def lengthscale(
     else:
         _histogram(ax, theta)
     ax.set(xscale="log", xlabel="theta")
+    log_ticks(ax)
     top, (handles, labels) = ax, ax.get_legend_handles_labels()
     if selection is not None:
         top = _losses(ax, selection, selection.criterion if criterion is None else criterion)
+        log_ticks(ax)
         more_handles, more_labels = top.get_legend_handles_labels()
         handles, labels = handles + more_handles, labels + more_labels
-    top.legend(handles, labels, fontsize="small")
+    legend_above(top, handles, labels)
     return ax
 
 
