@@ -116,6 +116,9 @@ def read_table(path: str | os.PathLike[str]) -> Table:
     if len(rows) < 2:
         raise TableError(f"{name} must have a header and rows; it has {len(rows)} lines")
     header = rows[0]
+    other = next((mark for mark in ";\t|" if len(header) == 1 and mark in header[0]), None)
+    if other is not None:
+        raise TableError(f"{name} must have commas between its columns; it has {other!r}")
     if "" in header or len(set(header)) < len(header):
         raise TableError(f"{name}: columns must have different names; got {header}")
     columns = dict(zip(header, map(list, zip(*rows[1:], strict=True)), strict=True))

@@ -37,7 +37,7 @@ def run_demo(
     names = np.asarray(data.target_names)[data.target]
     train, y_train, test, y_test = data.data[::2], names[::2], data.data[1::2], names[1::2]
     print(f"Wine data: {len(train)} training rows, {len(test)} held-out rows, 3 classes.")
-    print("Fitting takes half a minute.", flush=True)
+    print("Fitting, which takes up to half a minute ...", flush=True)
     began = time.perf_counter()
     model = BMSVMClassifier(num_warmup=num_warmup, num_samples=num_samples, random_state=0)
     model.fit(train, y_train)
@@ -58,6 +58,7 @@ def run_demo(
         print(f"  row {row}: {shares}; true class {y_test[row]}")
 
     _plot(output / "demo.png", model, train, y_train, found, y_test)
+    model.feature_names_in_ = np.array(data.feature_names, object)  # the report shows them
     write_report(model, output / "report.html", test, y_test)
     print(f"\nPicture: {output / 'demo.png'}, report: {output / 'report.html'}")
     r_hats = [each.r_hat for each in model.diagnostics_.values()]

@@ -57,6 +57,11 @@ def new(tmp_path):
         ("a,b,y\n1,2,x\n1,1,\n", "line 3, column 'y': the cell is empty"),
         ('a,b,y\n1,2,x\n1,"1,z\n', "line 3: "),
         ("y\nx\nz\n", "no features"),
+        ("a;y\n1;x\n2;z\n", "must have commas between its columns; it has ';'"),
+        (
+            "a,y\n1,0.5\n2,1.5\n3,2.5\n4,3.5\n",
+            "--target must be a column of classes; 'y' has 4 different values in 4 rows",
+        ),
         ("a,y\n1,x\n2,x\n", "--target must have at least 2 classes; got 1 class, 'x'"),
         (b"a,y\n1,\xff\n", "must be text in UTF-8"),
     ],
@@ -109,6 +114,9 @@ def test_missing_features_are_named(capsys, model, tmp_path):
     (tmp_path / "new.csv").write_text("height,depth\n1,2\n")
     line = fails(capsys, "predict", model, tmp_path / "new.csv")
     assert "'width'; it has 'height', 'depth'" in line
+    (tmp_path / "new.csv").write_text("depth\n2\n")
+    line = fails(capsys, "predict", model, tmp_path / "new.csv")
+    assert "no columns for 2 of the 2 features of the model: 'width', 'height'" in line
 
 
 def test_features_without_names_are_taken_in_order(capsys, model, new, tmp_path):

@@ -100,6 +100,13 @@ def rows_for(model: BMSVMClassifier, table: Table, columns: list[str]) -> np.nda
             f"{table.path} must have {model.n_features_in_} columns of features, in the order of "
             f"the training data, because the model has no feature names; it has {len(names)}"
         )
+    lacking = [name for name in names if name not in table.columns]
+    if len(lacking) > 1:
+        listed = ", ".join(map(repr, lacking[:6])) + (", ..." if len(lacking) > 6 else "")
+        raise TableError(
+            f"{table.path} has no columns for {len(lacking)} of the {len(names)} features of the "
+            f"model: {listed}"
+        )
     return table.numbers(list(names))
 
 

@@ -28,6 +28,7 @@ def run(options: argparse.Namespace) -> None:
     check_output(options.output, options.data)
     table = data_of(options.data)
     labels = _labels(table.cells(options.target, option="--target"))
+    _check_classes(options.target, labels)
     for column in options.drop:
         table.cells(column, option="--drop", filled=False)
     features = [name for name in table.columns if name not in {options.target, *options.drop}]
@@ -68,6 +69,16 @@ def _labels(cells: list[str]) -> np.ndarray:
     """Return labels as integers if all are written as such, so that 10 follows 9, else as text."""
     whole = all(re.fullmatch(r"0|-?[1-9]\d{0,17}", cell) for cell in cells)
     return np.array(cells, int if whole else str)
+
+
+def _check_classes(target: str, labels: np.ndarray) -> None:
+    """Raise ``ValueError`` if labels (n,) are mostly different: measurements or names of rows."""
+    count = len(np.unique(labels))
+    if count > max(len(labels) / 2, 3):
+        raise ValueError(
+            f"--target must be a column of classes; {target!r} has {count} different values in "
+            f"{len(labels)} rows"
+        )
 
 
 def _classifier(options: argparse.Namespace) -> BMSVMClassifier:
