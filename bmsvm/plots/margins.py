@@ -9,7 +9,15 @@ import numpy as np
 from bmsvm._predicting import Predicting
 from bmsvm.models.likelihoods import margin_offset
 from bmsvm.plots.inputs import check_model, draws_of, is_arviz
-from bmsvm.plots.style import MOST_VECTORS, Axes, axes_or_new, class_style, text_colour, text_of
+from bmsvm.plots.style import (
+    MOST_VECTORS,
+    Axes,
+    axes_or_new,
+    class_style,
+    legend_above,
+    text_colour,
+    text_of,
+)
 
 __all__ = ["margins"]
 
@@ -60,9 +68,9 @@ def margins(source: Any, *, ax: Axes | None = None) -> Axes:
         "other classes": ax.scatter([], [], facecolors="none", edgecolors=colour, s=14),
         f"hinge, {hinge:.3g}": ax.axvline(hinge, color=colour, linestyle="--", linewidth=1),
     }
-    place: dict[str, Any] = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0), "ncols": 3}
-    ax.legend(list(handles.values()), list(handles), fontsize="small", frameon=False, **place)
+    legend_above(ax, list(handles.values()), list(handles))
     ax.set_yticks(range(c), [text_of(name) for name in names])
+    ax.tick_params("y", labelsize="small" if c > 10 else None)
     ax.set(xlabel="posterior mean of z", ylim=(-0.6, c - 0.4))
     return ax
 

@@ -9,11 +9,23 @@ from sklearn.base import BaseEstimator
 
 from bmsvm._validation import check_positive
 from bmsvm.plots.inputs import check_model, draws_of
-from bmsvm.plots.style import PALE, STRONG, Axes, axes_or_new, class_style, text_colour
+from bmsvm.plots.style import (
+    PALE,
+    STRONG,
+    Axes,
+    axes_or_new,
+    class_style,
+    legend_above,
+    log_ticks,
+    text_colour,
+)
 
 __all__ = ["lengthscale", "regularization", "trace"]
 
 SYMBOLS = {"precision": "tau", "noise_variance": "sigma2", "lengthscale": "theta"}
+
+MOST_CHAINS = 8
+"""Number of chains above which a legend does not name them."""
 
 MOST_VALUES = 100
 """Number of different values of theta above which they are drawn in bins."""
@@ -44,6 +56,8 @@ def trace(source: Any, name: str = "precision", *, ax: Axes | None = None) -> Ax
     for number, chain in enumerate(np.log(draws) if positive else draws):
         style = class_style(number)
         ax.plot(chain, style.line, color=style.colour, linewidth=0.8, label=f"chain {number + 1}")
+    if len(draws) <= MOST_CHAINS:
+        legend_above(ax)
     symbol = SYMBOLS.get(name, name)
     ax.set(xlabel="draw", ylabel=f"log {symbol}" if positive else symbol)
     return ax
@@ -78,12 +92,14 @@ def regularization(
     edges = np.geomspace(low, high, bins + 1) if high > low else np.array([low / 2, low * 2])
     shares = np.full(ratio.size, 1 / ratio.size)
     ax.hist(ratio, edges.tolist(), weights=shares, color=PALE, alpha=0.6, label="posterior")
-    ax.axvline(np.median(ratio), color=text_colour(), linewidth=1, label="median")
+    median = np.median(ratio)
+    ax.axvline(median, color=text_colour(), linewidth=1, label=f"median, {median:.3g}")
     if gamma is not None:
         label = "gamma by cross-validation"
         ax.axvline(gamma, color=STRONG, linestyle="--", linewidth=2, label=label)
     ax.set(xscale="log", xlabel="tau / sigma2", ylabel="share of draws")
-    ax.legend(fontsize="small")
+    log_ticks(ax)
+    legend_above(ax)
     return ax
 
 
@@ -111,7 +127,8 @@ def lengthscale(source: Any, *, ax: Axes | None = None) -> Axes:
     else:
         _histogram(ax, theta)
     ax.set(xscale="log", xlabel="theta")
-    ax.legend(fontsize="small")
+    log_ticks(ax)
+    legend_above(ax)
     return ax
 
 

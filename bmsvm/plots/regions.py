@@ -11,13 +11,23 @@ from bmsvm._inputs import is_precomputed
 from bmsvm._validation import check_count, check_probability
 from bmsvm.models.likelihoods import margin_offset
 from bmsvm.plots.inputs import check_model, codes_of
-from bmsvm.plots.style import Axes, axes_or_new, class_style, mark_class, text_of
+from bmsvm.plots.style import (
+    Axes,
+    axes_or_new,
+    class_style,
+    legend_beside,
+    mark_class,
+    text_of,
+)
 from bmsvm.prediction.uncertainty import entropy
 
 __all__ = ["Plane", "decision_regions", "support_share"]
 
 PALEST, STRONGEST = 0.08, 0.62
 """Share of a class's colour at the largest entropy, and at entropy zero."""
+
+MOST_INSIDE = 5
+"""Number of classes above which the legend is beside the regions."""
 
 DARK = "#202020"
 """Colour of what is drawn on the regions, which are light in any style."""
@@ -104,7 +114,11 @@ def decision_regions(
         ring: dict[str, Any] = {"facecolors": "none", "edgecolors": DARK, "linewidths": 0.8}
         first, second = points[support_share(model, X, codes) >= support].T
         ax.scatter(first, second, s=60, label="support-like", **ring)
-        ax.legend(fontsize="small", loc="best", facecolor="white", edgecolor=DARK, labelcolor=DARK)
+        if len(model.classes_) > MOST_INSIDE:
+            legend_beside(ax)
+        else:
+            dark: dict[str, Any] = {"facecolor": "white", "edgecolor": DARK, "labelcolor": DARK}
+            ax.legend(fontsize="small", loc="best", **dark)
     ax.set(xlabel=plane.names[0], ylabel=plane.names[1])
     return ax
 
