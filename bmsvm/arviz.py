@@ -157,7 +157,7 @@ def to_arviz(
     labels = {"classes": classes, "rows": rows, "features": features}
     if thin is not None:
         check_count("thin", thin)
-    asked = {
+    asked: dict[str, Any] = {
         "log_likelihood": log_likelihood,
         "posterior_predictive": posterior_predictive,
         "thin": thin,

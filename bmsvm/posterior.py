@@ -17,6 +17,7 @@ import numpy as np
 from bmsvm._progress import progress
 from bmsvm._validation import check_defined
 from bmsvm.kernels.functions import Kernel, KernelFn, Precomputed, as_kernel
+from bmsvm.models.couplings import class_map
 from bmsvm.models.integrated import check_integrable
 from bmsvm.models.likelihoods import exclusion_probabilities
 from bmsvm.models.problem import Problem, chosen_rows, rows_of
@@ -300,6 +301,35 @@ class Posterior:
         for part in self.evaluate(rows, probabilities=False, remainder=False):
             means[part.rows] = part.functions.mean(axis=-1)
         return means
+
+    def latent_mean_and_variance(
+        self, rows: np.ndarray | PiecewiseRows
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Posterior mean and variance of the class functions f at rows, each of shape (m, c).
+
+        Given a draw s, ``f_j = g_js + e_j`` with ``g_s = b + Phi* v`` and a remainder e of variance
+        ``h_js = (1 - 1/c) (sigma2/tau)_s (k** - |Phi*|^2)``, so that over S draws ::
+
+            E f_j   = mean_s g_js
+            Var f_j = mean_s (g_js - E f_j)^2 + mean_s h_js.
+
+        ``1 - 1/c`` is there because functions sum to zero over the classes. The noise sigma2 of
+        the scores is not part of it; nor are remainders if the posterior has none.
+        """
+        means, variances = (np.empty((len(rows), self.n_classes)) for _ in range(2))
+        to_classes = class_map(self.problem.coupling, self.n_classes)
+        share = np.sum(to_classes**2, axis=0)  # (c,)
+        spread = self.flat("noise_variance") / self.flat("precision")
+        for part in self.evaluate(rows, probabilities=False, remainder=False):
+            left = np.zeros(part.rows.stop - part.rows.start)
+            if self.remainder:
+                block, size = pad_rows(rows[part.rows])
+                for stage in self._stages():
+                    root = stage.basis(block, True)[1][:size]
+                    left += root**2 * spread[stage.draws].sum() / self.n_draws
+            means[part.rows] = part.functions.mean(axis=-1)
+            variances[part.rows] = part.functions.var(axis=-1) + left[:, None] * share
+        return means, variances
 
     def exclusion(self, rows: np.ndarray | PiecewiseRows) -> np.ndarray:
         """Averaged probability of not being in a class, ``E exp(-(f_j + d)_+)``: shape (m, c).

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bmsvm.kernels.functions import Kernel, Stationary
+from bmsvm.kernels.low_rank import raw_basis
 from bmsvm.rows import Rows
 
 __all__ = ["KernelScales", "kernel_scales", "warn_of_scales"]
@@ -70,7 +71,7 @@ def kernel_scales(rows: Rows, kernel: Stationary, lengthscale: Any) -> KernelSca
     kernel, lengthscale
         The kernel and its theta; None if theta is not fixed.
     """
-    n = len(rows)
+    n = rows.shape[0]
     random = np.random.default_rng(0)
     chosen = np.arange(n) if n <= MOST_ROWS else np.sort(random.choice(n, MOST_ROWS, replace=False))
     some = np.asarray(rows[chosen], np.float64)
@@ -82,7 +83,7 @@ def kernel_scales(rows: Rows, kernel: Stationary, lengthscale: Any) -> KernelSca
     if lengthscale is None:
         return KernelScales(deviations, np.nan, np.nan, np.nan, share)
     probes = np.sort(random.choice(len(some), min(PROBED, len(some)), replace=False))
-    values = np.array(kernel.at(lengthscale)(some[probes], some), np.float64)
+    values = np.array(raw_basis("nystrom", kernel.at(lengthscale), some[probes], some), np.float64)
     itself = np.arange(len(probes)), probes
     values[itself] = -np.inf
     nearest = float(np.median(values.max(axis=1))) if n <= MOST_ROWS else np.nan
@@ -105,7 +106,7 @@ def warn_of_scales(rows: Rows, kernel: Kernel, lengthscale: Any, *, stacklevel: 
     stacklevel
         As in ``warnings.warn``.
     """
-    if not isinstance(kernel, Stationary) or len(rows) < FEWEST_ROWS:
+    if not isinstance(kernel, Stationary) or rows.shape[0] < FEWEST_ROWS:
         return
     found = kernel_scales(rows, kernel, lengthscale)
     if found.problem is None:
@@ -114,7 +115,9 @@ def warn_of_scales(rows: Rows, kernel: Kernel, lengthscale: Any, *, stacklevel: 
     seen = f"features have standard deviations from {low:.3g} to {high:.3g}"
     if lengthscale is not None:
         theta = np.asarray(lengthscale, float)
-        shown = f"{theta.item():.3g}" if theta.size == 1 else f"{theta.min():.3g} to {theta.max():.3g}"
+        shown = (
+            f"{theta.item():.3g}" if theta.size == 1 else f"{theta.min():.3g} to {theta.max():.3g}"
+        )
         seen += (
             f", the lengthscale is {shown}, and of the kernel values of different rows "
             f"{found.near_zero:.0%} are near 0 and {found.near_one:.0%} near 1"

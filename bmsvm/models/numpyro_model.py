@@ -176,7 +176,7 @@ def _machine_of_draws(
             "draws must have the scores, or, to replicate labels with "
             'coupling="sum_to_zero", the weights; got draws without them'
         )
-    functions = intercept + class_vector(latent(0.0, weights, problem), problem.coupling)
+    functions = intercept + class_vector(latent(jnp.zeros(()), weights, problem), problem.coupling)
     left = 0.0 if problem.remainder is None else problem.remainder[:, None]
     scale = jnp.sqrt(noise_variance * (1 + left / precision))
     noise = scale * _white("white_noise", n, problem.n_columns)

@@ -8,9 +8,11 @@ import numpy as np
 from sklearn.base import BaseEstimator
 
 from bmsvm._validation import check_positive
-from bmsvm.plots.inputs import check_model, draws_of
+from bmsvm.plots.inputs import check_model, draws_of, is_arviz
 from bmsvm.plots.style import PALE, STRONG, Axes, axes_or_new, class_style, text_colour
+from bmsvm.posterior import Posterior
 from bmsvm.selection import GridSelection
+from bmsvm.selection.modes import ModeSelection
 
 __all__ = ["lengthscale", "regularization", "trace"]
 
@@ -101,7 +103,9 @@ def lengthscale(
     ----------
     source
         A number; or a fitted classifier, a ``Posterior``, a ``Run``, an ``MCMC``, ArviZ data or a
-        mapping with draws of the lengthscale. Of a classifier that did not sample it, its value.
+        mapping with draws of the lengthscale. Of a classifier, a ``Posterior`` or ArviZ data of a
+        classifier that did not sample it, its value. If a classifier's was chosen by
+        :class:`bmsvm.ModeCV`, the default, with the losses by which it was, each at its best tau.
     selection
         Result of :class:`bmsvm.GridCV`. Default: ``selection_`` of a classifier, if it is one.
     criterion
@@ -115,9 +119,11 @@ def lengthscale(
         A histogram, or a line at the value. The losses, with their standard errors and their
         minimum marked, are on a second axis, the last of ``ax.figure.axes``.
     """
+    modes = None
     if selection is None and isinstance(source, BaseEstimator):
         found = check_model(source).selection_
         selection = found if isinstance(found, GridSelection) else None
+        modes = found if isinstance(found, ModeSelection) else None
     known = selection is None or isinstance(selection, GridSelection)
     if not known or (selection is not None and selection.grid.ndim != 1):
         raise ValueError(
@@ -135,6 +141,10 @@ def lengthscale(
     top, (handles, labels) = ax, ax.get_legend_handles_labels()
     if selection is not None:
         top = _losses(ax, selection, selection.criterion if criterion is None else criterion)
+    elif modes is not None:
+        order = np.argsort(modes.grid)
+        top = _curve(ax, modes.grid[order], modes.log_loss.min(axis=1)[order], "log-loss")
+    if top is not ax:
         more_handles, more_labels = top.get_legend_handles_labels()
         handles, labels = handles + more_handles, labels + more_labels
     top.legend(handles, labels, fontsize="small")
@@ -145,7 +155,10 @@ def _theta(source: Any) -> np.ndarray:
     """Draws of theta, flat, or its value, shape (1,)."""
     model = check_model(source) if isinstance(source, BaseEstimator) else None
     if model is not None and "lengthscale" not in model.posterior_.samples:
+        if model.lengthscale_ is None:
+            raise ValueError("source must be a model with a lengthscale; its kernel has none")
         source = np.asarray(model.lengthscale_, np.float64)
+    source = _fixed(source)
     if isinstance(source, int | float | np.number | np.ndarray):
         theta = np.asarray(source, np.float64)
         single = theta.size == 1
@@ -160,6 +173,18 @@ def _theta(source: Any) -> np.ndarray:
     if not np.all(np.isfinite(theta) & (theta > 0)):
         raise ValueError(f"source must have positive lengthscales; got {theta.min()}")
     return theta
+
+
+def _fixed(source: Any) -> Any:
+    """Return the fixed theta of a posterior or of ArviZ data that have no draws of it."""
+    if isinstance(source, Posterior):
+        sampled = "lengthscale" in source.samples or source.lengthscale is None
+        return source if sampled else np.asarray(source.lengthscale, np.float64)
+    if is_arviz(source) and "lengthscale" not in source["posterior"]:
+        groups = source.children if hasattr(source, "children") else source.groups()
+        if "constant_data" in groups and "lengthscale" in source["constant_data"]:
+            return np.asarray(source["constant_data"]["lengthscale"], np.float64)
+    return source
 
 
 def _histogram(ax: Axes, theta: np.ndarray) -> None:
@@ -192,14 +217,20 @@ def _losses(ax: Axes, selection: GridSelection, criterion: str) -> Axes:
     finished = np.flatnonzero(np.isfinite(mean))
     if not len(finished):
         raise ValueError(f"selection must have finished cells of {criterion!r}; it has none")
-    right = ax.twinx()
     order = finished[np.argsort(selection.grid[finished])]
-    grid, mean = selection.grid[order], mean[order]
     name = criterion.replace("_", "-")
+    return _curve(ax, selection.grid[order], mean[order], name, np.nan_to_num(error[order]))
+
+
+def _curve(
+    ax: Axes, grid: np.ndarray, mean: np.ndarray, name: str, error: np.ndarray | None = None
+) -> Axes:
+    """Draw losses of lengthscales (g,), with their errors, on a second axis."""
+    right = ax.twinx()
     right.errorbar(
         grid,
         mean,
-        np.nan_to_num(error[order]),
+        error,
         fmt="s--",
         color=STRONG,
         markersize=4,

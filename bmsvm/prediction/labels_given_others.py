@@ -102,8 +102,8 @@ def _of_table(draws: Mapping[str, np.ndarray], problem: Problem, chosen: np.ndar
         mine = np.flatnonzero(cells[0] == value)
         s2, t = cells[1:, mine]
         x = s2 * (1 + rows.remainder / t)
-        for group in rows.sharing(x):
-            moments = rows.moments(float(x[group[0]])) if len(group) else None
+        for group in rows.sharing(x) if len(x) else ():
+            moments = rows.moments(float(x[group[0]]))
             for j in group:
                 cell = squared.cell_at(moments, t[j], s2[j], eta, rows.noise(x[j]))
                 logs[mine[j]] = label_evidence(rows, chosen, x[j], moments, cell)

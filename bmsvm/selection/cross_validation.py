@@ -278,16 +278,18 @@ class GridCV(Method):
         if self.criterion != "loo":
             seed = int(jax.random.bits(jax.random.fold_in(key, len(values)), dtype=jnp.uint32))
             folds = make_folds(self.folds, labels, seed)
-        whole = prepare(
-            X,
-            y,
-            kernel=covariance,
-            lengthscale=values[0],
-            coupling=coupling,
-            likelihood=likelihood,
-            hyperparameters=hyperparameters,
-            row_weights=row_weights,
-        )
+        with warnings.catch_warnings():  # the first value of a grid may be as small as it likes
+            warnings.filterwarnings("ignore", message="X and lengthscale", category=UserWarning)
+            whole = prepare(
+                X,
+                y,
+                kernel=covariance,
+                lengthscale=values[0],
+                coupling=coupling,
+                likelihood=likelihood,
+                hyperparameters=hyperparameters,
+                row_weights=row_weights,
+            )
         weights = np.ones(len(rows)) if row_weights is None else np.asarray(row_weights, float)
         for number, fold in enumerate(folds):
             if not np.any(weights[fold.test]):
