@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bmsvm.kernels.functions import Kernel, Stationary
-from bmsvm.kernels.low_rank import raw_basis
+from bmsvm.kernels.functions import Kernel, Stationary, check_lengthscale, gram
 from bmsvm.rows import Rows
 
 __all__ = ["KernelScales", "kernel_scales", "warn_of_scales"]
@@ -71,6 +70,8 @@ def kernel_scales(rows: Rows, kernel: Stationary, lengthscale: Any) -> KernelSca
     kernel, lengthscale
         The kernel and its theta; None if theta is not fixed.
     """
+    if lengthscale is not None:
+        check_lengthscale(lengthscale, rows.shape[1])
     n = rows.shape[0]
     random = np.random.default_rng(0)
     chosen = np.arange(n) if n <= MOST_ROWS else np.sort(random.choice(n, MOST_ROWS, replace=False))
@@ -83,7 +84,7 @@ def kernel_scales(rows: Rows, kernel: Stationary, lengthscale: Any) -> KernelSca
     if lengthscale is None:
         return KernelScales(deviations, np.nan, np.nan, np.nan, share)
     probes = np.sort(random.choice(len(some), min(PROBED, len(some)), replace=False))
-    values = np.array(raw_basis("nystrom", kernel.at(lengthscale), some[probes], some), np.float64)
+    values = np.array(gram(kernel.at(lengthscale), some[probes], some), np.float64)
     itself = np.arange(len(probes)), probes
     values[itself] = -np.inf
     nearest = float(np.median(values.max(axis=1))) if n <= MOST_ROWS else np.nan
