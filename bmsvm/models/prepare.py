@@ -193,7 +193,7 @@ def prepare(
         if in_pieces(X) and not isinstance(X, PiecewiseRows):
             X = cast(Any, PiecewiseRows(X))
     rows, classes, labels = check_rows_and_labels(X, y, precomputed=precomputed)
-    warn_of_scales(rows, covariance, None if isinstance(theta, Sampled) else theta, stacklevel=3)
+    warn_of_scales(rows, covariance, None if isinstance(theta, Sampled) else theta, stacklevel=2)
     weights = _checked_weights(row_weights, len(rows), likelihood)
     check_count("spare_rows", spare_rows, smallest=0, largest=MOST_SPARE_ROWS)
     if spare_rows:
