@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from small_models import NEW, X, fit
+from small_models import NEW, fit
 
 from bmsvm import BMSVMClassifier, Nystrom, Posterior, prepare
 from bmsvm.models.couplings import contrast
@@ -69,9 +69,14 @@ def test_it_is_the_mean_and_variance_of_drawn_functions(model):
     np.testing.assert_allclose(variances, drawn.var(0), rtol=0.5)
     np.testing.assert_allclose(np.log(variances / drawn.var(0)).mean(), 0, atol=0.15)
     np.testing.assert_allclose(means.sum(1), 0, atol=1e-9)
-    far = model.latent_mean_and_variance(1e6 * NEW)[1]
-    near = model.latent_mean_and_variance(X)[1]
-    assert far.min() > near.max()
+
+
+def test_far_from_the_data_it_is_that_of_the_prior(model):
+    posterior = model.posterior_
+    far = posterior.latent_mean_and_variance(1e3 * np.ones((2, 2)))[1]
+    ratio = posterior.flat("noise_variance") / posterior.flat("precision")
+    expected = ratio.mean() * 2 / 3 + posterior.flat("intercept").var(0)
+    np.testing.assert_allclose(far, np.tile(expected, (2, 1)), rtol=1e-6)
 
 
 def test_low_rank_and_sampled_lengthscales_have_one():

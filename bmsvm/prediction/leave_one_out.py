@@ -46,6 +46,9 @@ __all__ = [
     "smoothed_weights",
 ]
 
+FEWEST_SMOOTHED = 25
+"""Draws from which on a fifth of them, the tail, are the five that ArviZ needs."""
+
 
 class LeaveOneOut(NamedTuple):
     """Predictions of each row by the posterior without its label.
@@ -156,7 +159,12 @@ def smoothed_weights(log_ratios: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _pareto_smoothed(log_ratios: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Pareto-smoothed log weights and Pareto's k by ArviZ, of whichever version."""
+    """Pareto-smoothed log weights and Pareto's k by ArviZ, of whichever version.
+
+    Of fewer than 25 draws no tail can be fitted: the weights stay as they are, and k is infinite.
+    """
+    if log_ratios.shape[1] < FEWEST_SMOOTHED:
+        return log_ratios, np.full(len(log_ratios), np.inf)
     if hasattr(arviz, "psislw"):  # ArviZ 0.x
         return arviz.psislw(log_ratios)
     from arviz_stats.base import array_stats
