@@ -122,9 +122,9 @@ def to_arviz(
         Whether to compute the log likelihood of each row. Under ``hinge`` and ``squared`` it is
         that of a pseudo-likelihood, and can be compared only with another of the same kind. None:
         if the model allows it, that is with ``coupling="sum_to_zero"``, not with
-        ``likelihood="probit"``, and if the scores or the weights were kept. A sampler that
-        integrates the scores out, as that of a Gram matrix of low rank does, has it for at most
-        2000 rows, chosen at random, always the same of so many rows.
+        ``likelihood="probit"``, and if the scores were kept, or the weights of a Gram matrix of
+        low rank. The sampler of the latter, which has no scores, has it for at most 2000 rows,
+        chosen at random, always the same of so many rows.
     posterior_predictive
         Whether to replicate the labels.
     functions
@@ -281,7 +281,8 @@ def _log_likelihood(
 ) -> Groups:
     """Return the group of log likelihoods, if it is wanted and the model allows it."""
     problem, n = posterior.problem, len(coords["row"])
-    known = problem.likelihood == "squared" or bool({"scores", "weights"} & set(posterior.samples))
+    weights = "weights" in posterior.samples and problem.basis_map is not None
+    known = problem.likelihood == "squared" or "scores" in posterior.samples or weights
     allowed = problem.coupling == "sum_to_zero" and problem.likelihood != "probit" and known
     if wanted is False or (wanted is None and not allowed):
         return {}

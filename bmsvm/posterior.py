@@ -370,10 +370,11 @@ class Posterior:
             if name not in left_out
         }
         if problem.likelihood != "squared":
-            if not {"scores", "weights"} & set(kept):
+            # Weights of an exact Gram matrix, as many as rows, have adapted to each label.
+            if "scores" not in kept and (problem.basis_map is None or "weights" not in kept):
                 raise ValueError(
-                    "log_likelihood needs the scores or the weights, and the draws have neither: "
-                    "pass log_likelihood=False"
+                    "log_likelihood needs the scores, or, with a Gram matrix of low rank, the "
+                    "weights, which the draws do not have: pass log_likelihood=False"
                 )
             if "scores" not in kept:
                 problem = rows_of(problem, chosen)
