@@ -8,7 +8,12 @@ from sklearn.model_selection import LeaveOneOut, cross_val_predict
 
 from bmsvm import BMSVMClassifier, Nystrom, Sampled, prepare
 from bmsvm.models.couplings import contrast
-from bmsvm.prediction.leave_one_out import _smooth, cavity, held_out_draws, leave_one_out
+from bmsvm.prediction.leave_one_out import (
+    cavity,
+    held_out_draws,
+    leave_one_out,
+    smoothed_weights,
+)
 from reproduction.simulate import likelihood_of_rows
 
 CASES = (
@@ -192,7 +197,7 @@ def test_what_a_low_rank_leaves_of_a_row_is_its_noise():
 def test_smoothing_tames_the_largest_weights_and_finds_their_tail():
     """Of Pareto ratios with tail index 0.5; this also tells the sign that ArviZ expects."""
     ratios = np.random.default_rng(0).pareto(2.0, size=(3, 4000)) + 1
-    log_weights, pareto_k = _smooth(np.log(ratios))
+    log_weights, pareto_k = smoothed_weights(np.log(ratios))
     assert log_weights.shape == ratios.shape
     np.testing.assert_allclose(np.exp(log_weights).sum(1), 1)
     np.testing.assert_array_equal(log_weights.argmax(1), ratios.argmax(1))

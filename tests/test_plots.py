@@ -153,7 +153,7 @@ def test_margins_part_own_rows_from_others_at_the_hinge(model, ax):
     (hinge,) = ax.lines
     assert set(hinge.get_xdata()) == {-0.5}
     assert [tick.get_text() for tick in ax.get_yticklabels()] == WORDS.tolist()
-    with pytest.raises(ValueError, match="source must have draws of 'scores'"):
+    with pytest.raises(TypeError, match="source must be a fitted classifier or ArviZ data"):
         plots.margins({"precision": np.ones((2, 3))})
 
 

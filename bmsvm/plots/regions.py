@@ -64,7 +64,8 @@ def decision_regions(
 
     Dotted lines are where the entropy is half of its maximum. With labels, rows are drawn with the
     marker of their class, and support-like rows have a ring: those whose function for some other
-    class is beyond the hinge, f_j > -1/(c - 1), in at least ``support`` of the draws. Rows are
+    class is beyond the hinge, f_j > -1/(c - 1), in at least ``support`` of the draws. With
+    ``likelihood="squared"`` there is no hinge, all rows support, and none has a ring. Rows are
     drawn at their projections; the regions are those of the plane itself.
 
     Parameters
@@ -111,9 +112,10 @@ def decision_regions(
     if codes is not None:
         for number, name in enumerate(model.classes_):
             mark_class(ax, points[codes == number], number, name, edge=DARK)
-        ring: dict[str, Any] = {"facecolors": "none", "edgecolors": DARK, "linewidths": 0.8}
-        first, second = points[support_share(model, X, codes) >= support].T
-        ax.scatter(first, second, s=60, label="support-like", **ring)
+        if model.posterior_.problem.likelihood != "squared":
+            ring: dict[str, Any] = {"facecolors": "none", "edgecolors": DARK, "linewidths": 0.8}
+            first, second = points[support_share(model, X, codes) >= support].T
+            ax.scatter(first, second, s=60, label="support-like", **ring)
         if len(model.classes_) > MOST_INSIDE:
             legend_beside(ax)
         else:
