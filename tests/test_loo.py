@@ -4,6 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import oracle
 import pytest
+import scipy.special
 from sklearn.model_selection import LeaveOneOut, cross_val_predict
 
 from bmsvm import BMSVMClassifier, Nystrom, Sampled, prepare
@@ -233,3 +234,15 @@ def test_held_out_draws_without_a_remainder_are_those_of_the_mean_function():
     np.testing.assert_array_equal(first, second)
     drawn = held_out_draws(sites, problem, seed=0).probabilities
     assert drawn.std(axis=-1).mean() > 1.1 * first.std(axis=-1).mean()
+
+
+def test_weights_without_a_tail_stay_as_they_are():
+    """Of few draws, or of equal largest ones: k is infinite, as in either version of ArviZ."""
+    few = np.random.default_rng(0).normal(size=(3, 24))
+    equal = np.minimum(np.random.default_rng(1).normal(size=(3, 100)), 0.0)
+    for log_ratios in (few, equal):
+        log_weights, pareto_k = smoothed_weights(log_ratios)
+        np.testing.assert_array_equal(pareto_k, np.inf)
+        np.testing.assert_allclose(np.exp(log_weights), scipy.special.softmax(log_ratios, axis=1))
+    enough = np.random.default_rng(2).normal(size=(3, 25))
+    assert np.all(np.isfinite(smoothed_weights(enough)[1]))

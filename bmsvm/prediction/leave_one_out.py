@@ -161,10 +161,28 @@ def smoothed_weights(log_ratios: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def _pareto_smoothed(log_ratios: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Pareto-smoothed log weights and Pareto's k by ArviZ, of whichever version.
 
-    Of fewer than 25 draws no tail can be fitted: the weights stay as they are, and k is infinite.
+    Of fewer than 25 draws no tail can be fitted, nor one whose values are all the same: the
+    weights stay as they are, and k is infinite.
     """
-    if log_ratios.shape[1] < FEWEST_SMOOTHED:
-        return log_ratios, np.full(len(log_ratios), np.inf)
+    log_weights, pareto_k = log_ratios.copy(), np.full(len(log_ratios), np.inf)
+    fits = _has_tail(log_ratios)
+    if np.any(fits):
+        log_weights[fits], pareto_k[fits] = _smoothed_by_arviz(log_ratios[fits])
+    return log_weights, pareto_k
+
+
+def _has_tail(log_ratios: np.ndarray) -> np.ndarray:
+    """Whether a tail can be fitted to each row of log ratios (n, s): shape (n,)."""
+    n, s = log_ratios.shape
+    if s < FEWEST_SMOOTHED:
+        return np.zeros(n, bool)
+    length = int(min(s / 5, 3 * np.sqrt(s)))
+    tail = np.partition(log_ratios, s - length, axis=1)[:, s - length :]
+    return np.ptp(tail, axis=1) > 0
+
+
+def _smoothed_by_arviz(log_ratios: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Log weights and Pareto's k of log ratios whose tails can be fitted."""
     if hasattr(arviz, "psislw"):  # ArviZ 0.x
         return arviz.psislw(log_ratios)
     from arviz_stats.base import array_stats
