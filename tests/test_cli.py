@@ -54,7 +54,7 @@ def test_fit_is_what_the_classifier_does(capsys, data, tmp_path):
     assert (code, out) == (0, "")
     read, fitting, warning, saved = err.splitlines()  # no progress bar: this is no terminal
     assert "18 rows, 2 features, 3 classes in 'colour'" in read
-    assert "2 chains of 20 draws" in fitting
+    assert "2 chains of at most 20 draws" in fitting
     assert warning.startswith("bmsvm: warning: ")  # twenty draws
     assert "--draws" in warning
     assert str(target) in saved

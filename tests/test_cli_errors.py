@@ -223,8 +223,8 @@ def test_an_interruption_keeps_the_draws_that_were_made(capsys, monkeypatch, dat
     arguments = ["fit", data, "--target", "colour", "--drop", "id", "-o", target, "-q", *QUICK]
     code, _, err = run(capsys, *arguments, "--draws", "500")
     assert code == 130
-    assert "100 of 500 draws" in err.splitlines()[-1]
-    assert bmsvm.load(target).run_.num_samples == 100
+    assert "50 of 500 draws" in err.splitlines()[-1]
+    assert bmsvm.load(target).run_.num_samples == 50
     assert "interrupted" in run(capsys, "summary", target)[1]
 
 
