@@ -35,7 +35,7 @@ help: ## show this list
 		while IFS=: read -r name text; do printf '  make %-11s %s\n' "$$name" "$$text"; done
 
 demo: $(VENV)/.report-stamp ## fit, predict and diagnose on a small data set
-	$(BIN)/python -m bmsvm.demo
+	$(BIN)/python -m bmsvm demo
 
 test: $(VENV)/.test-stamp ## run the tests (PYTEST_ARGS=... to choose)
 	$(BIN)/python -m pytest $(PYTEST_ARGS)

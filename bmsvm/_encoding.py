@@ -306,6 +306,8 @@ def _is_instance(value: Any, expected: Any) -> bool:
         return True
     if origin in (typing.Union, types.UnionType):
         return any(_is_instance(value, each) for each in arguments)
+    if origin is typing.Literal:
+        return isinstance(value, str) and value in arguments
     if origin is not None and issubclass(origin, Mapping):
         return isinstance(value, dict) and all(
             _is_instance(part, arguments[1]) for part in value.values()

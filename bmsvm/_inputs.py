@@ -14,7 +14,7 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from bmsvm._validation import check_no_missing_labels, check_row_weights
+from bmsvm._validation import check_no_missing_labels, check_row_weights, said
 from bmsvm.kernels.functions import Precomputed
 from bmsvm.rows import PiecewiseRows, in_pieces
 from bmsvm.scaling import Scaling, as_standardize, learn
@@ -102,7 +102,7 @@ class KernelInputs:
         if len(self.classes_) < 2:
             of_weight = "" if kept.all() else " of positive weight"
             raise ValueError(
-                f"y must have at least 2 classes{of_weight}; got 1 class, {self.classes_[0]!r}"
+                f"y must have at least 2 classes{of_weight}; got 1 class, {said(self.classes_[0])}"
             )
         self.kept_rows_ = None if kept.all() else np.flatnonzero(kept)
         return X, labels, weights

@@ -144,6 +144,31 @@ class Predicting:
         check_is_fitted(self, "predictive_")
         return self.posterior_.functions(self.standardized_rows(X))
 
+    def latent_mean_and_variance(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Posterior mean and variance of the class functions f, each of shape (m, c).
+
+        As ``GaussianProcessClassifier.latent_mean_and_variance`` of scikit-learn, for any number of
+        classes. Over S draws, with ``g_js`` the function of class j of draw s, and ``h_js`` the
+        variance that the training rows leave to it at a new row::
+
+            E f_j = mean_s g_js,    Var f_j = mean_s (g_js - E f_j)^2 + mean_s h_js
+
+        (:meth:`bmsvm.Posterior.latent_mean_and_variance`). These are functions of the posterior of
+        the model; probabilities are calibrated beyond that.
+
+        Parameters
+        ----------
+        X : array-like of shape (m, p)
+            Rows.
+
+        Returns
+        -------
+        latent_mean, latent_var : ndarray of shape (m, c)
+            Classes in the order of ``classes_``. The means are those of :meth:`class_functions`.
+        """
+        check_is_fitted(self, "predictive_")
+        return self.posterior_.latent_mean_and_variance(self.standardized_rows(X))
+
     def predict_exclusion(self, X: Any) -> np.ndarray:
         """Averaged probability of not being in a class, ``E exp(-(f_j + d)_+)``: shape (m, c).
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import difflib
 import math
 import os
 from collections.abc import Sequence
@@ -11,6 +12,9 @@ from typing import NamedTuple
 import numpy as np
 
 __all__ = ["Table", "TableError", "read_table"]
+
+MISSING = {"", "?", "na", "n/a", "nan", "null", "none"}
+"""How files write a missing value, in small letters."""
 
 
 class TableError(ValueError):
@@ -24,35 +28,74 @@ class Table(NamedTuple):
     columns: dict[str, list[str]]
     lines: list[int]
 
-    def cells(self, column: str) -> list[str]:
-        """Return the cells of a column, none of which may be empty."""
+    def cells(self, column: str, *, option: str = "", filled: bool = True) -> list[str]:
+        """Return the cells of a column.
+
+        Parameters
+        ----------
+        column
+            Name of the column.
+        option
+            Option of the command line that named it, for errors.
+        filled
+            Whether none of the cells may be empty.
+        """
         if column not in self.columns:
-            known = ", ".join(map(repr, list(self.columns)[:12]))
-            raise TableError(f"{self.path} has no column {column!r}; it has {known}")
+            raise TableError(self._unknown(column, option))
         cells = self.columns[column]
-        if "" in cells:
+        if filled and "" in cells:
             raise self.error(column, cells.index(""), "the cell is empty")
         return cells
 
-    def numbers(self, columns: Sequence[str]) -> np.ndarray:
-        """Return columns of finite numbers, shape (n, p)."""
-        return np.array([self._numbers(column) for column in columns]).T
+    def _unknown(self, column: str, option: str) -> str:
+        names = list(self.columns)
+        known = ", ".join(map(repr, names[:12])) + (", ..." if len(names) > 12 else "")
+        near = difflib.get_close_matches(column, names, 1)
+        near = near or [name for name in names if name.lower() == column.lower()]
+        hint = f". Did you mean {near[0]!r}?" if near else ""
+        said = f"{option}: " if option else ""
+        return f"{said}{self.path} has no column {column!r}; it has {known}{hint}"
 
-    def _numbers(self, column: str) -> list[float]:
-        values = []
-        for row, cell in enumerate(self.cells(column)):
-            try:
-                value = math.nan if "_" in cell else float(cell)
-            except ValueError:
-                value = math.nan
-            if not math.isfinite(value):
-                raise self.error(column, row, f"{cell[:40]!r} is not a finite number")
-            values.append(value)
-        return values
+    def numbers(self, columns: Sequence[str], *, droppable: bool = False) -> np.ndarray:
+        """Return columns of finite numbers, shape (n, p).
+
+        Parameters
+        ----------
+        columns
+            Names of the columns.
+        droppable
+            Whether a column that holds no numbers may be left out, by ``--drop``.
+        """
+        return np.array([self._numbers(column, droppable) for column in columns]).T
+
+    def _numbers(self, column: str, droppable: bool) -> list[float]:
+        cells = self.cells(column, filled=False)
+        values = [_number(cell) for cell in cells]
+        bad = next((row for row, value in enumerate(values) if not math.isfinite(value)), None)
+        if bad is None:
+            return values
+        if cells[bad].lower() not in MISSING:
+            hint = f"; leave the column out with --drop {column!r}" if droppable else ""
+            raise self.error(column, bad, f"{cells[bad][:40]!r} is not a finite number{hint}")
+        what = "the cell is empty" if not cells[bad] else f"{cells[bad]!r} is a missing value"
+        count = sum(cell.lower() in MISSING for cell in cells)
+        raise self.error(
+            column,
+            bad,
+            f"{what}, one of {count} in this column; fill in missing values, or remove these rows",
+        )
 
     def error(self, column: str, row: int, what: str) -> TableError:
         """Return an error that names the file, the line and the column."""
         return TableError(f"{self.path}, line {self.lines[row]}, column {column!r}: {what}")
+
+
+def _number(cell: str) -> float:
+    """Read a number; NaN if the cell is none."""
+    try:
+        return math.nan if "_" in cell else float(cell)
+    except ValueError:
+        return math.nan
 
 
 def read_table(path: str | os.PathLike[str]) -> Table:
@@ -66,11 +109,16 @@ def read_table(path: str | os.PathLike[str]) -> Table:
                 lines.append(reader.line_num)
                 if len(cells) != len(rows[0]):
                     raise csv.Error(f"{len(cells)} cells, but the header has {len(rows[0])}")
-        except (csv.Error, UnicodeDecodeError) as error:
+        except UnicodeDecodeError as error:
+            raise TableError(f"{name} must be text in UTF-8; {error}") from None
+        except csv.Error as error:
             raise TableError(f"{name}, line {reader.line_num}: {error}") from None
     if len(rows) < 2:
         raise TableError(f"{name} must have a header and rows; it has {len(rows)} lines")
     header = rows[0]
+    other = next((mark for mark in ";\t|" if len(header) == 1 and mark in header[0]), None)
+    if other is not None:
+        raise TableError(f"{name} must have commas between its columns; it has {other!r}")
     if "" in header or len(set(header)) < len(header):
         raise TableError(f"{name}: columns must have different names; got {header}")
     columns = dict(zip(header, map(list, zip(*rows[1:], strict=True)), strict=True))

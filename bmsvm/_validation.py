@@ -21,6 +21,7 @@ __all__ = [
     "check_rows_and_labels",
     "labels_of_rows",
     "positive_numbers",
+    "said",
 ]
 
 
@@ -107,6 +108,11 @@ def check_row_weights(weights: ArrayLike, n_rows: int, name: str = "row_weights"
     return values
 
 
+def said(value: Any) -> str:
+    """Write a value, also a scalar of NumPy, without its type: not ``np.str_('red')``."""
+    return repr(value.item() if isinstance(value, np.generic) else value)
+
+
 def _number(value: Any) -> bool:
     """Whether a cell of an object array is a real number."""
     if isinstance(value, str | bytes):
@@ -141,7 +147,7 @@ def _as_matrix(name: str, value: Any) -> np.ndarray:
                     f"{name} must be a matrix of numbers; got {name}[{row}, {column}] = {cell!r}"
                 )
     elif matrix.dtype.kind not in "fiub":
-        first = f", {name}[0, 0] = {matrix[0, 0]!r}" if matrix.size else ""
+        first = f", {name}[0, 0] = {said(matrix[0, 0])}" if matrix.size else ""
         raise ValueError(
             f"{name} must be a matrix of real numbers; got dtype {matrix.dtype}{first}"
         )
@@ -179,7 +185,7 @@ def _as_labels(y: ArrayLike) -> np.ndarray:
             one, other = list(kinds.values())[:2]
             raise ValueError(
                 "y must have labels of one type; "
-                f"got y[{one}] = {given[one]!r} and y[{other}] = {given[other]!r}"
+                f"got y[{one}] = {said(given[one])} and y[{other}] = {said(given[other])}"
             )
     if labels.dtype.kind not in "iub":
         check_no_missing_labels(given)
@@ -237,10 +243,10 @@ def check_rows_and_labels(
         classes, indices = np.unique(labels, return_inverse=True)
     except TypeError:
         raise ValueError(
-            f"y must have labels that can be sorted; got y[0] = {labels[0]!r}"
+            f"y must have labels that can be sorted; got y[0] = {said(labels[0])}"
         ) from None
     if len(classes) < 2:
-        raise ValueError(f"y must have at least 2 classes; got one, {classes[0]!r}")
+        raise ValueError(f"y must have at least 2 classes; got one, {said(classes[0])}")
     return rows, classes, indices
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,14 +17,12 @@ from sklearn.utils.validation import check_is_fitted
 from bmsvm._arviz import arviz
 from bmsvm._inputs import is_precomputed
 from bmsvm._predicting import Predicting
-from bmsvm._validation import labels_of_rows
+from bmsvm._validation import check_count, labels_of_rows
 from bmsvm._version import __version__
-from bmsvm.inference.gibbs import BMSVMGibbs
-from bmsvm.kernels.functions import as_kernel
-from bmsvm.models.likelihoods import LIKELIHOODS, class_probabilities, weigh
-from bmsvm.models.prepare import as_lengthscale
+from bmsvm.models.likelihoods import class_probabilities
 from bmsvm.models.problem import Problem
 from bmsvm.posterior import Posterior
+from bmsvm.prediction.numpyro_run import data_of_run
 from bmsvm.predictive import PredictiveDistribution
 
 __all__ = ["groups_of", "to_arviz"]
@@ -49,6 +48,15 @@ DIMS = {
 }
 """Dims of the variables, after chain and draw; those of others are numbered."""
 
+MOST_LOG_LIKELIHOODS = 2**24
+"""Size of the log likelihood above which its draws are thinned."""
+
+FEWEST_DRAWS = 200
+"""Draws of all chains that are kept at least."""
+
+FEWEST_EFFECTIVE = 50
+"""Effective draws below which a row's log likelihood is not reliable."""
+
 Coords = dict[str, np.ndarray]
 Groups = dict[str, xarray.Dataset]
 
@@ -59,10 +67,11 @@ def to_arviz(
     classes: Sequence[Any] | np.ndarray | None = None,
     rows: Sequence[Any] | np.ndarray | None = None,
     features: Sequence[Any] | np.ndarray | None = None,
-    log_likelihood: bool = True,
+    log_likelihood: bool | None = None,
     posterior_predictive: bool = True,
     functions: bool = False,
     new_rows: ArrayLike | None = None,
+    thin: int | None = None,
     seed: int = 0,
 ) -> Any:
     """Convert a fitted model to ArviZ's container.
@@ -76,7 +85,10 @@ def to_arviz(
     ``posterior_predictive``, ``observed_data``
         ``y`` (row): replicated labels, and those of the data, as indices into ``class``.
     ``log_likelihood``
-        ``y`` (row), which ``arviz.loo`` and ``arviz.compare`` read.
+        ``y`` (row), which ``arviz.loo`` and ``arviz.compare`` read:
+        ``log p(y_i | all other labels, theta, tau, sigma2)``, scores and functions integrated out
+        (:mod:`bmsvm.prediction.labels_given_others`). ``elpd_loo`` is therefore that of
+        ``Posterior.leave_one_out``; ``p_loo`` counts theta, tau and sigma2 only.
     ``constant_data``
         ``X`` (row, feature), the weights of the rows, and a lengthscale that was not sampled;
         from chains ``X`` if they were run on it, and the weights.
@@ -86,9 +98,9 @@ def to_arviz(
         Labels ``y`` (row) and their probabilities ``p`` (row, class) at ``new_rows``; and these
         rows.
 
-    The log likelihood and the replicated labels of a classifier are given the functions and
-    sigma2, with the scores integrated out; those of chains are given the scores. Do not compare
-    one with the other; in ``arviz.loo`` the second has the heavier tails.
+    The log likelihood is that of the model. The probabilities that a classifier reports are
+    calibrated, and pooled with least squares, beyond that. Replicated labels of a classifier are
+    drawn by these; those of chains given the scores.
 
     Parameters
     ----------
@@ -104,8 +116,11 @@ def to_arviz(
         Labels of the ``feature`` dimension, shape (p,). Default: the names of the columns if X has
         them, else 0, 1, ....
     log_likelihood
-        Whether to compute the log likelihood of each row. Under ``hinge`` it is the
-        pseudo-likelihood (11).
+        Whether to compute the log likelihood of each row. Under ``hinge`` and ``squared`` it is
+        that of a pseudo-likelihood, and can be compared only with another of the same kind. None:
+        if the model allows it, that is with ``coupling="sum_to_zero"``, and if the scores
+        were kept, or the weights of a Gram matrix of low rank. The sampler of the latter, which has
+        no scores, has it for at most 2000 rows, chosen at random, always the same of so many rows.
     posterior_predictive
         Whether to replicate the labels.
     functions
@@ -114,6 +129,9 @@ def to_arviz(
     new_rows
         Rows (m, p) to predict, in the units of the data. Their index, if they have one, labels
         them. Chains must have been run on data (X, y), and have kept the weights.
+    thin
+        Keep each ``thin``-th draw of the log likelihood. Default: as many as make 2^24 numbers,
+        and at least 200; all draws of most models.
     seed
         Seed of the labels that are drawn for chains; a classifier has its own.
 
@@ -133,7 +151,13 @@ def to_arviz(
     ('chain', 'draw', 'row')
     """
     labels = {"classes": classes, "rows": rows, "features": features}
-    asked = {"log_likelihood": log_likelihood, "posterior_predictive": posterior_predictive}
+    if thin is not None:
+        check_count("thin", thin)
+    asked: dict[str, Any] = {
+        "log_likelihood": log_likelihood,
+        "posterior_predictive": posterior_predictive,
+        "thin": thin,
+    }
     if isinstance(fitted, MCMC):
         if functions:
             raise ValueError("functions=True is for a classifier; chains have the scores instead")
@@ -159,8 +183,9 @@ def _of_classifier(
     labels: Mapping[str, Any],
     new_rows: Any,
     *,
-    log_likelihood: bool,
+    log_likelihood: bool | None,
     posterior_predictive: bool,
+    thin: int | None,
     functions: bool,
 ) -> Groups:
     """Return the groups of a fitted classifier."""
@@ -175,15 +200,12 @@ def _of_classifier(
         "posterior": {k: v for k, v in samples.items() if k not in left_out},
         "sample_stats": _statistics(fields, problem),
     }
-    if log_likelihood or posterior_predictive or functions:
+    if posterior_predictive or functions:
         replicated = model.predictive_.sample(rows)
         if functions:
             drawn["posterior"]["functions"] = _by_chain(replicated.functions, shape)
         if posterior_predictive:
             drawn["posterior_predictive"] = {"y": _by_chain(replicated.labels, shape)}
-        if log_likelihood:
-            found = posterior.log_likelihood(replicated.functions)
-            drawn["log_likelihood"] = {"y": _by_chain(found, shape)}
     constants: dict[str, Any] = {} if precomputed else {"X": model.in_original_units(rows)}
     if problem.row_weights is not None:
         constants["row_weight"] = problem.row_weights[:n]
@@ -192,6 +214,7 @@ def _of_classifier(
     groups = {name: _dataset(values, coords, shape) for name, values in drawn.items()}
     groups["observed_data"] = _dataset({"y": problem.labels[:n]}, coords)
     groups["constant_data"] = _dataset(constants, coords)
+    groups |= _log_likelihood(posterior, coords, thin, log_likelihood)
     if new_rows is not None:
         rows = model.standardized_rows(new_rows)
         coords = {**coords, "row": labels_of_rows(new_rows, len(rows))}
@@ -206,17 +229,13 @@ def _of_chains(
     new_rows: Any,
     seed: int,
     *,
-    log_likelihood: bool,
+    log_likelihood: bool | None,
     posterior_predictive: bool,
+    thin: int | None,
 ) -> Groups:
     """Return the groups of a finished run."""
     samples = mcmc.get_samples(group_by_chain=True)
-    if log_likelihood and "scores" not in samples:
-        raise ValueError(
-            "log_likelihood needs the scores, which this run has not kept: pass "
-            "log_likelihood=False"
-        )
-    problem, X, y = _data(mcmc)
+    problem, X, y = data_of_run(mcmc)
     names = None
     if X is not None and not is_precomputed(mcmc.sampler.kernel):
         names = np.asarray(getattr(X, "columns", np.arange(np.shape(X)[1])))
@@ -230,8 +249,6 @@ def _of_chains(
         "posterior": samples,
         "sample_stats": _statistics(mcmc.get_extra_fields(group_by_chain=True), problem),
     }
-    if log_likelihood:
-        drawn["log_likelihood"] = {"y": _log_likelihood(samples["scores"], problem)}
     if posterior_predictive and "scores" in samples:
         chances = class_probabilities(samples["scores"], problem.likelihood)
         replicated = jax.random.categorical(jax.random.key(seed), jnp.log(chances))
@@ -243,8 +260,10 @@ def _of_chains(
     groups = {name: _dataset(values, coords, shape) for name, values in drawn.items()}
     groups["observed_data"] = _dataset({"y": problem.labels}, coords)
     groups["constant_data"] = _dataset(constants, coords)
+    plain = {name: np.asarray(value) for name, value in samples.items()}
+    groups |= _log_likelihood(Posterior(plain, problem, X), coords, thin, log_likelihood)
     if new_rows is not None:
-        posterior, rows = _posterior(mcmc, samples, problem, X, seed), np.asarray(new_rows, float)
+        posterior, rows = _posterior(mcmc, samples, X, seed), np.asarray(new_rows, float)
         if rows.ndim != 2 or rows.shape[1] != len(coords["feature"]):
             p = len(coords["feature"])
             raise ValueError(f"new_rows must have shape (m, {p}), as X has; got {rows.shape}")
@@ -253,48 +272,54 @@ def _of_chains(
     return groups
 
 
-def _data(mcmc: MCMC) -> tuple[Problem, Any, Any]:
-    """Return the prepared data of a run, and its rows and labels if it was given them."""
-    # MCMC keeps the arguments of the run under these names only; ArviZ reads them too.
-    args, keywords = mcmc._args, mcmc._kwargs
-    first = args[0] if args else keywords.get("X", keywords.get("problem"))
-    if isinstance(first, Problem):
-        return first, None, None
-    if not isinstance(mcmc.sampler, BMSVMGibbs):
-        raise ValueError(
-            "fitted must be a run of BMSVMGibbs, or of a model whose first argument is a problem; "
-            f"got one of {type(mcmc.sampler).__name__} on {type(first).__name__}"
+def _log_likelihood(
+    posterior: Posterior, coords: Coords, thin: int | None, wanted: bool | None
+) -> Groups:
+    """Return the group of log likelihoods, if it is wanted and the model allows it."""
+    problem, n = posterior.problem, len(coords["row"])
+    weights = "weights" in posterior.samples and problem.basis_map is not None
+    known = problem.likelihood == "squared" or "scores" in posterior.samples or weights
+    allowed = problem.coupling == "sum_to_zero" and known
+    if wanted is False or (wanted is None and not allowed):
+        return {}
+    step = _step(posterior, n) if thin is None else thin
+    found, rows = posterior.log_likelihood(thin=step)
+    real = rows < n  # spare rows follow
+    weak = np.flatnonzero(real & (found.effective_draws < FEWEST_EFFECTIVE))
+    if len(weak):
+        names = ", ".join(str(coords["row"][row]) for row in rows[weak][:5])
+        warnings.warn(
+            f"log_likelihood: the scores of {len(weak)} rows are integrated by fewer than "
+            f"{FEWEST_EFFECTIVE} effective draws, {found.effective_draws[weak].min():.0f} at the "
+            f"least (rows {names}): leave-one-out of these rows is not reliable; make more draws",
+            stacklevel=4,
         )
-    y = args[1] if len(args) > 1 else keywords.get("y")
-    return mcmc.sampler.prepare(*args, **keywords), first, y
+    chains, draws = posterior.shape
+    kept = np.arange(0, draws, step)
+    values = found.log_likelihood[:, real].reshape(chains, len(kept), -1)
+    here = {**coords, "row": coords["row"][rows[real]]}
+    group = _dataset({"y": values}, here, (chains, len(kept)))
+    return {"log_likelihood": group.assign_coords(draw=kept)}
 
 
-def _log_likelihood(scores: jax.Array, problem: Problem) -> jax.Array:
-    """Log likelihood of each row given its scores (chain, draw, n, c): shape (chain, draw, n)."""
-
-    def one_draw(scores: jax.Array) -> jax.Array:
-        each = LIKELIHOODS[problem.likelihood](scores, problem.labels)
-        return weigh(each, problem.row_weights)
-
-    return jax.vmap(jax.vmap(one_draw))(scores)
+def _step(posterior: Posterior, n_rows: int) -> int:
+    """Return the thinning that keeps at most so many log likelihoods, and enough draws."""
+    chains, draws = posterior.shape
+    most = max(MOST_LOG_LIKELIHOODS // max(n_rows, 1), FEWEST_DRAWS) // chains
+    return max(-(-draws // max(most, 1)), 1)
 
 
-def _posterior(
-    mcmc: MCMC, samples: Mapping[str, Any], problem: Problem, X: Any, seed: int
-) -> Posterior:
+def _posterior(mcmc: MCMC, samples: Mapping[str, Any], X: Any, seed: int) -> Posterior:
     """Return the posterior of a run on rows X."""
     if X is None or is_precomputed(mcmc.sampler.kernel):
         raise ValueError(
             "new_rows needs the training rows and a kernel that can be evaluated: run the chains "
-            "on data (X, y), not on a problem or a Gram matrix"
+            "on data (X, y), not on a problem or a Gram matrix; or call "
+            "Posterior.from_numpyro(mcmc, X, ...)"
         )
     if not {"weights", "coefficients"} & set(samples):
         raise ValueError('new_rows needs the weights: run without extra_fields=("~z.weights",)')
-    kernel, theta = mcmc.sampler.kernel, None
-    if not problem.samples_kernel:
-        theta = as_lengthscale(mcmc.sampler.lengthscale, as_kernel(kernel))
-    draws = {name: np.asarray(value) for name, value in samples.items()}
-    return Posterior(draws, problem, np.asarray(X, float), kernel, theta, seed=seed)
+    return Posterior.from_numpyro(mcmc, seed=seed)
 
 
 def _predictions(

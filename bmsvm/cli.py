@@ -1,53 +1,65 @@
-"""Command line: ``bmsvm fit``, ``predict``, ``summary``, ``report`` and ``demo``."""
+"""Command line: ``bmsvm fit``, ``predict``, ``summary``, ``report`` and ``demo``.
+
+What the options are is here; what a command does is in its module of :mod:`bmsvm.commands`. That
+module is imported when the command runs: help and wrong arguments are answered at once.
+"""
 
 from __future__ import annotations
 
 import argparse
-import csv
-import io
+import math
 import os
 import re
 import sys
 import warnings
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
 
-import numpy as np
-from sklearn.exceptions import ConvergenceWarning
-
-from bmsvm._tables import Table, TableError, read_table
 from bmsvm._version import __version__
-from bmsvm.checkpoint import replacing
-from bmsvm.classifier import BMSVMClassifier
-from bmsvm.convergence import sampler_checks, warn_of_checks
-from bmsvm.demo import run_demo
-from bmsvm.inference.samplers import NAMED as SAMPLERS
-from bmsvm.kernels import Fourier, Nystrom
-from bmsvm.kernels.functions import NAMED as KERNELS
-from bmsvm.models.couplings import COUPLINGS
-from bmsvm.models.likelihoods import LIKELIHOODS
-from bmsvm.persistence import load, save
-from bmsvm.report import write_report
-from bmsvm.selection import NAMED as METHODS
-from bmsvm.summary import summarise_model
 
 __all__ = ["main"]
 
 FAILED, INTERRUPTED = 1, 130
 
-DEFAULTS = BMSVMClassifier().get_params()
+CHOICES = {
+    "likelihood": ("normalized", "hinge", "squared"),
+    "coupling": ("sum_to_zero", "independent"),
+    "kernel": ("gaussian", "rbf", "matern32", "matern52", "linear", "poly"),
+    "approximation": ("auto", "exact", "nystrom", "fourier"),
+    "sampler": ("auto", "hmc", "gibbs", "paper", "collapsed", "table"),
+    "standardize": ("robust", "standard", "none"),
+}
+"""Values of options, the default first. Those of the package, as tests/test_cli.py checks."""
+
+MEANING = {
+    "likelihood": "of the labels given the scores",
+    "coupling": "of the scores of the classes",
+    "kernel": "covariance function",
+    "approximation": "of the Gram matrix; auto: nystrom beyond 2000 rows, else exact",
+    "sampler": "auto: by the likelihood and the approximation",
+    "standardize": "how features are scaled to mean 0 and variance 1",
+}
+"""What these options are."""
+
+METHODS = ("auto", "mode-cv", "evidence", "sample")
+"""Ways to set the lengthscale, the default first."""
 
 OPTIONS = {
-    **{name: f"--{name}" for name in (*DEFAULTS, "checkpoint", "rank")},
+    **{name: f"--{name}" for name in (*CHOICES, "lengthscale", "checkpoint", "rank")},
+    "y": "--target",
+}
+"""Names that errors of the package start with, and the options of this program."""
+
+RENAMED = {
     "num_chains": "--chains",
     "num_warmup": "--warmup",
     "num_samples": "--draws",
     "random_state": "--seed",
     "class_weight": "--class-weight",
-    "y": "--target",
 }
-"""Names that errors of the package start with, and the options of this program."""
+"""Names of the package that are no words, and the options of this program."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -59,10 +71,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with warnings.catch_warnings():
         warnings.showwarning = _show_warning
         warnings.filterwarnings("ignore", message="X does not have valid feature names")
+        for category in (DeprecationWarning, FutureWarning):  # of libraries, for their developers
+            warnings.filterwarnings("ignore", category=category)
         try:
-            return options.run(options)
-        except KeyboardInterrupt:
-            return _fail("interrupted", INTERRUPTED)
+            import_module(f"bmsvm.commands.{options.command}").run(options)
+        except KeyboardInterrupt as stopped:
+            return _fail(": ".join(["interrupted", *map(str, stopped.args)]), INTERRUPTED)
         except BrokenPipeError:  # the reader of the output has closed it
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return FAILED
@@ -71,11 +85,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _fail(f"{where}{error.strerror or error}")
         except (ValueError, RuntimeError, MemoryError, ImportError) as error:
             return _fail(_in_options(str(error)) or type(error).__name__)
+    return 0
 
 
 def _in_options(message: str) -> str:
-    """Replace the name of a parameter at the start of an error by that of the option."""
-    return re.sub(r"^\w+\b", lambda found: OPTIONS.get(found[0], found[0]), message)
+    """Name the options of this program instead of the parameters of the package."""
+    message = re.sub(r"^\w+\b", lambda found: OPTIONS.get(found[0], found[0]), message)
+    return re.sub(rf"\b({'|'.join(RENAMED)})\b", lambda found: RENAMED[found[0]], message)
 
 
 def _fail(message: str, code: int = FAILED) -> int:
@@ -95,202 +111,159 @@ def _show_warning(
     file: Any = None,
     line: str | None = None,
 ) -> None:
-    print(f"bmsvm: warning: {_one_line(message)}", file=sys.stderr)
-
-
-# Commands ------------------------------------------------------------------------------------
-
-
-def _demo(options: argparse.Namespace) -> int:
-    run_demo(options.output)
-    return 0
-
-
-def _fit(options: argparse.Namespace) -> int:
-    table = read_table(options.data)
-    labels = np.array(table.cells(options.target))
-    for column in options.drop:
-        table.cells(column)
-    features = [name for name in table.columns if name not in {options.target, *options.drop}]
-    if not features:
-        raise TableError(f"{table.path} has no features beside --target and --drop")
-    model = BMSVMClassifier(
-        likelihood=options.likelihood,
-        coupling=options.coupling,
-        kernel=options.kernel,
-        lengthscale=options.lengthscale,
-        approximation=_approximation(options),
-        sampler=options.sampler,
-        num_chains=options.chains,
-        num_warmup=options.warmup,
-        num_samples=options.draws,
-        class_weight=options.class_weight,
-        standardize=None if options.standardize == "none" else options.standardize,
-        random_state=options.seed,
-    )
-    with warnings.catch_warnings():  # these two are given below, in terms of the options
-        warnings.filterwarnings("ignore", category=ConvergenceWarning)
-        warnings.filterwarnings("ignore", message="interrupted: ")
-        model.fit(table.numbers(features), labels, checkpoint=options.checkpoint)
-    model.feature_names_in_ = np.array(features, object)
-    save(model, options.output)
-    summary = summarise_model(model)
-    if not summary.converged:
-        warnings.warn(f"{summary.verdict}; increase --warmup or --draws", stacklevel=1)
-    warn_of_checks(sampler_checks(model.posterior_.samples), ConvergenceWarning, stacklevel=2)
-    if not options.quiet:
-        print(f"saved {options.output}: {summary.facts['Chains']}", file=sys.stderr)
-    if not model.run_.interrupted:
-        return 0
-    made = model.run_.num_samples
-    return _fail(f"interrupted: saved {made} of {options.draws} draws", INTERRUPTED)
-
-
-def _approximation(options: argparse.Namespace) -> Any:
-    if options.rank is None:
-        return options.approximation
-    kinds = {"nystrom": Nystrom, "fourier": Fourier}
-    if options.approximation not in kinds:
-        raise ValueError("--rank needs --approximation nystrom or fourier")
-    return kinds[options.approximation](rank=options.rank)
-
-
-def _predict(options: argparse.Namespace) -> int:
-    model = load(options.model)
-    table = read_table(options.data)
-    rows = _rows_for(model, table, list(table.columns))
-    found, text = model.predict_uncertainty(rows), io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["label", *(f"probability_{name}" for name in model.classes_), "epistemic"])
-    for label, chances, epistemic in zip(
-        model.predict(rows), found.probabilities.tolist(), found.epistemic.tolist(), strict=True
-    ):
-        writer.writerow([label, *chances, epistemic])
-    if options.output is None:
-        sys.stdout.write(text.getvalue())
-        sys.stdout.flush()
-    else:
-        with replacing(options.output) as file:
-            file.write(text.getvalue().encode("utf-8"))
-    return 0
-
-
-def _rows_for(model: BMSVMClassifier, table: Table, columns: list[str]) -> np.ndarray:
-    """Return the features by name, or all these columns if the model has no names: (m, p)."""
-    names = getattr(model, "feature_names_in_", columns)
-    if len(names) != model.n_features_in_:
-        raise TableError(
-            f"{table.path} must have {model.n_features_in_} columns of features, in the order of "
-            f"the training data, because the model has no feature names; it has {len(names)}"
-        )
-    return table.numbers(list(names))
-
-
-def _summary(options: argparse.Namespace) -> int:
-    summary = summarise_model(load(options.model))
-    for name, value in {**summary.facts, "Convergence": summary.verdict}.items():
-        print(f"{name + ':':16}{_one_line(value)}")
-    print("Training rows:")
-    for name, count in summary.classes:
-        print(f"  {count:>8}  {_one_line(name)}")
-    return 0
-
-
-def _report(options: argparse.Namespace) -> int:
-    if (options.held_out is None) != (options.target is None):
-        raise ValueError("--held-out and --target must be given together")
-    model = load(options.model)
-    if options.held_out is None:
-        write_report(model, options.output, title=options.title)
-        return 0
-    table = read_table(options.held_out)
-    rows = _rows_for(model, table, [name for name in table.columns if name != options.target])
-    labels = _labels_for(model, table, options.target)
-    lines = [f"line {line}" for line in table.lines]
-    write_report(model, options.output, rows, labels, rows=lines, title=options.title)
-    return 0
-
-
-def _labels_for(model: BMSVMClassifier, table: Table, target: str) -> np.ndarray:
-    """Return the classes of the model that the cells of a column stand for, shape (m,)."""
-    written = {str(name): name for name in model.classes_.tolist()}
-    cells = table.cells(target)
-    for row, cell in enumerate(cells):
-        if cell not in written:
-            known = ", ".join(map(repr, list(written)[:12]))
-            raise table.error(target, row, f"{cell[:40]!r} is not one of the classes {known}")
-    return np.array([written[cell] for cell in cells], dtype=model.classes_.dtype)
+    print(f"bmsvm: warning: {_in_options(_one_line(message))}", file=sys.stderr)
 
 
 # Options -------------------------------------------------------------------------------------
 
 
 class _Parser(argparse.ArgumentParser):
-    """Parser whose errors are one line."""
+    """Parser whose errors are one line, and whose help keeps the lines of its examples."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings, formatter_class=argparse.RawDescriptionHelpFormatter)
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: error: {_one_line(message)}; see {self.prog} --help\n")
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="bmsvm", description="Bayesian multicategory support vector machines.")
-    parser.add_argument("--version", action="version", version=f"bmsvm {__version__}")
-    commands = parser.add_subparsers(required=True, metavar="command")
+EXAMPLES = """\
+examples:
+  bmsvm demo                                    see what it does, on the wine data
+  bmsvm fit train.csv --target grower -o model.bmsvm
+  bmsvm summary model.bmsvm
+  bmsvm predict model.bmsvm new.csv -o predictions.csv
+  bmsvm report model.bmsvm --held-out test.csv --target grower -o report.html
 
-    fit = commands.add_parser("fit", help="fit a model to a CSV file and save it")
-    fit.set_defaults(run=_fit)
-    fit.add_argument("data", help="CSV file with a header: numbers, and a column of labels")
-    add = fit.add_argument
-    add("--target", required=True, help="column of the labels, read as text")
-    add("-o", "--output", required=True, help="model file to write")
-    add("--drop", action="append", default=[], metavar="COLUMN", help="column to ignore")
-    for name, choices in (
-        ("likelihood", LIKELIHOODS),
-        ("coupling", COUPLINGS),
-        ("kernel", [name for name in KERNELS if name != "precomputed"]),
-        ("approximation", ("auto", "exact", "nystrom", "fourier")),
-        ("sampler", ("auto", *SAMPLERS)),
-        ("standardize", ("robust", "standard", "none")),
-    ):
-        add(f"--{name}", choices=list(choices), default=DEFAULTS[name], help=DEFAULT)
-    methods = ", ".join(("auto", "sample", *METHODS))
+bmsvm COMMAND --help lists the options of a command.
+"""
+
+FIT_EXAMPLES = """\
+examples:
+  bmsvm fit train.csv --target grower -o model.bmsvm
+  bmsvm fit train.csv --target grower --drop id --drop date -o model.bmsvm --seed 1
+  bmsvm fit train.csv --target grower -o model.bmsvm --lengthscale 2.5 --draws 500
+  bmsvm fit train.csv --target grower -o model.bmsvm --seed 1 --checkpoint chains
+
+The CSV file is in UTF-8 and has a header. Every column but --target and --drop is a feature and
+holds numbers, none of them missing. Features are standardised (--standardize).
+"""
+
+PREDICT_EXAMPLES = """\
+examples:
+  bmsvm predict model.bmsvm new.csv
+  bmsvm predict model.bmsvm new.csv -o predictions.csv --id sample --level 0.95
+
+Columns that are written: the row, counted from 1, or its --id; label, the predicted class; for each
+class its probability and the lower and upper end of the credible interval of that; and epistemic,
+the part of the uncertainty, in nats, that more data would reduce.
+"""
+
+REPORT_EXAMPLES = """\
+examples:
+  bmsvm report model.bmsvm --held-out test.csv --target grower -o report.html
+  bmsvm report model.bmsvm -o report.html
+
+Without --held-out the report has no scores: predictions of training rows are too optimistic.
+"""
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="bmsvm",
+        description="Bayesian multicategory support vector machines.",
+        epilog=EXAMPLES,
+    )
+    parser.add_argument("--version", action="version", version=f"bmsvm {__version__}")
+    commands = parser.add_subparsers(
+        required=True, metavar="COMMAND", dest="command", title="commands"
+    )
+    _add_fit(_command(commands, "fit", "fit a model to a CSV file and save it", FIT_EXAMPLES))
+    _add_predict(_command(commands, "predict", "predict the rows of a CSV file", PREDICT_EXAMPLES))
+    _add_model(_command(commands, "summary", "describe a saved model"))
+    _add_report(
+        _command(commands, "report", "write an HTML report of a saved model", REPORT_EXAMPLES)
+    )
+    demo = _command(commands, "demo", "fit, diagnose, predict and plot the wine data")
+    demo.add_argument(
+        "-o",
+        "--output",
+        metavar="DIR",
+        type=Path,
+        default=Path("demo-output"),
+        help=f"directory for a picture and a report; {DEFAULT}",
+    )
+    return parser
+
+
+def _command(commands: Any, name: str, what: str, examples: str = "") -> argparse.ArgumentParser:
+    described = f"{what[0].upper()}{what[1:]}."
+    return commands.add_parser(name, help=what, description=described, epilog=examples)
+
+
+def _add_model(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", metavar="MODEL", help="model file that bmsvm fit has written")
+
+
+def _add_fit(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("data", metavar="DATA", help="CSV file: numbers, and a column of labels")
+    add = parser.add_argument
+    add("--target", metavar="COLUMN", required=True, help="column of the labels")
+    add("-o", "--output", metavar="MODEL", required=True, help="model file to write")
+    add(
+        "--drop",
+        action="append",
+        default=[],
+        metavar="COLUMN",
+        help="column to ignore; can be given several times",
+    )
+    add("-q", "--quiet", action="store_true", help="print only warnings and errors")
+
+    add = parser.add_argument_group("chains").add_argument
+    add("--seed", metavar="N", type=_natural, help="seed of the random numbers; default: random")
+    add("--chains", metavar="N", type=_count, default=8, help=DEFAULT)
+    add("--draws", metavar="N", type=_count, default=200, help=f"at most, of each chain; {DEFAULT}")
+    add("--warmup", metavar="N", type=_count, help="sweeps; default: 150, or 75 with mode-cv")
+    add("--checkpoint", metavar="DIR", help="keep the chains there and resume; needs --seed")
+
+    add = parser.add_argument_group("model").add_argument
     add(
         "--lengthscale",
         type=_lengthscale,
-        default=DEFAULTS["lengthscale"],
-        help=f"a number in units of the standardised features, or one of {methods}; {DEFAULT}",
+        default=METHODS[0],
+        metavar="THETA",
+        help=f"a number in units of the standardised features, or one of {', '.join(METHODS)}; "
+        f"{DEFAULT}",
     )
-    add("--rank", type=_count, help="number of basis functions of nystrom or fourier")
-    add("--chains", type=_count, default=DEFAULTS["num_chains"], help=DEFAULT)
-    add("--draws", type=_count, default=DEFAULTS["num_samples"], help=f"of each chain; {DEFAULT}")
-    add("--warmup", type=_count, help="sweeps of warm-up; default: 300, or 150 with mode-cv")
-    add("--checkpoint", metavar="DIR", help="keep the chains there and resume; needs --seed")
-    add("--class-weight", choices=["balanced"], help="weights of the classes")
-    add("--seed", type=int, help="seed of the random numbers")
-    add("-q", "--quiet", action="store_true", help="print only warnings and errors")
+    for name, choices in CHOICES.items():
+        add(f"--{name}", choices=choices, default=choices[0], help=f"{MEANING[name]}; {DEFAULT}")
+    add("--rank", metavar="N", type=_count, help="basis functions of nystrom or fourier")
+    add("--class-weight", choices=["balanced"], help="give every class the same total weight")
 
-    predict = commands.add_parser("predict", help="predict the rows of a CSV file")
-    predict.set_defaults(run=_predict)
-    predict.add_argument("model", help="model file")
-    predict.add_argument("data", help="CSV file with a header; features are found by name")
-    predict.add_argument("-o", "--output", help="CSV file to write; default: stdout")
 
-    summary = commands.add_parser("summary", help="describe a saved model")
-    summary.set_defaults(run=_summary)
-    summary.add_argument("model", help="model file")
+def _add_predict(parser: argparse.ArgumentParser) -> None:
+    _add_model(parser)
+    add = parser.add_argument
+    add("data", metavar="DATA", help="CSV file with a header; features are found by name")
+    add("-o", "--output", metavar="FILE", help="CSV file to write; default: stdout")
+    add("--id", metavar="COLUMN", help="column that identifies the rows; default: their number")
+    add(
+        "--level",
+        metavar="P",
+        type=_probability,
+        default=0.9,
+        help=f"probability of the credible intervals; {DEFAULT}",
+    )
 
-    report = commands.add_parser("report", help="write an HTML report of a saved model")
-    report.set_defaults(run=_report)
-    report.add_argument("model", help="model file")
-    report.add_argument("-o", "--output", required=True, help="HTML file to write")
-    report.add_argument("--held-out", metavar="DATA", help="CSV file of rows not trained on")
-    report.add_argument("--target", help="column of their labels")
-    report.add_argument("--title", help="heading of the page")
 
-    demo = commands.add_parser("demo", help="fit, diagnose, predict and plot the wine data")
-    demo.set_defaults(run=_demo)
-    demo.add_argument("--output", type=Path, default=Path("demo-output"), help="directory to write")
-    return parser
+def _add_report(parser: argparse.ArgumentParser) -> None:
+    _add_model(parser)
+    add = parser.add_argument
+    add("-o", "--output", metavar="FILE", required=True, help="HTML file to write")
+    add("--held-out", metavar="DATA", help="CSV file of rows that the model was not fitted to")
+    add("--target", metavar="COLUMN", help="column of their labels")
+    add("--id", metavar="COLUMN", help="column that identifies them; default: their lines")
+    add("--title", help="heading of the page")
 
 
 DEFAULT = "default: %(default)s"
@@ -303,18 +276,38 @@ def _count(text: str) -> int:
     return int(text)
 
 
-def _lengthscale(text: str) -> float | str:
-    """Read a positive number, or the name of a method."""
-    if text in ("auto", "sample", *METHODS):
-        return text
+def _natural(text: str) -> int:
+    """Read a seed, as NumPy takes it."""
+    if not text.isdecimal() or int(text) >= 2**32:
+        raise argparse.ArgumentTypeError(f"must be an integer from 0 to 2**32 - 1; got {text!r}")
+    return int(text)
+
+
+def _number(text: str) -> float:
+    """Read a finite number; NaN if the text is none."""
     try:
         value = float(text)
     except ValueError:
-        value = np.nan
-    if not (np.isfinite(value) and value > 0):
-        names = ", ".join(("auto", "sample", *METHODS))
-        raise argparse.ArgumentTypeError(f"must be a positive number or one of {names}")
-    return value
+        return math.nan
+    return value if math.isfinite(value) else math.nan
+
+
+def _probability(text: str) -> float:
+    """Read a number between 0 and 1."""
+    if not 0 < _number(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be a number between 0 and 1; got {text!r}")
+    return _number(text)
+
+
+def _lengthscale(text: str) -> float | str:
+    """Read a positive number, or the name of a method."""
+    if text in METHODS:
+        return text
+    if not _number(text) > 0:
+        raise argparse.ArgumentTypeError(
+            f"must be a positive number or one of {', '.join(METHODS)}; got {text!r}"
+        )
+    return _number(text)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,7 @@
-"""Demonstration on the wine data: ``python -m bmsvm.demo [--output DIR]``."""
+"""Demonstration on the wine data: ``bmsvm demo``, ``make demo``."""
 
 from __future__ import annotations
 
-import argparse
 import time
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from bmsvm.prediction.uncertainty import Uncertainty
 from bmsvm.report import write_report
 from bmsvm.summary import summarise_model
 
-__all__ = ["main", "run_demo"]
+__all__ = ["run_demo"]
 
 
 def run_demo(
@@ -33,10 +32,12 @@ def run_demo(
     num_warmup, num_samples
         As in :class:`bmsvm.BMSVMClassifier`.
     """
+    output.mkdir(parents=True, exist_ok=True)
     data = load_wine()
     names = np.asarray(data.target_names)[data.target]
     train, y_train, test, y_test = data.data[::2], names[::2], data.data[1::2], names[1::2]
     print(f"Wine data: {len(train)} training rows, {len(test)} held-out rows, 3 classes.")
+    print("Fitting, which takes up to half a minute ...", flush=True)
     began = time.perf_counter()
     model = BMSVMClassifier(num_warmup=num_warmup, num_samples=num_samples, random_state=0)
     model.fit(train, y_train)
@@ -56,8 +57,8 @@ def run_demo(
         shares = ", ".join(f"{name} {p:.2f}" for name, p in each)
         print(f"  row {row}: {shares}; true class {y_test[row]}")
 
-    output.mkdir(parents=True, exist_ok=True)
     _plot(output / "demo.png", model, train, y_train, found, y_test)
+    model.feature_names_in_ = np.array(data.feature_names, object)  # the report shows them
     write_report(model, output / "report.html", test, y_test)
     print(f"\nPicture: {output / 'demo.png'}, report: {output / 'report.html'}")
     r_hats = [each.r_hat for each in model.diagnostics_.values()]
@@ -87,14 +88,3 @@ def _plot(
     right.set(xlabel="row, ordered by true class", ylabel="probability", ylim=(-0.02, 1.02))
     right.legend(loc="lower right", fontsize=8, framealpha=1)
     figure.savefig(path, dpi=110)
-
-
-def main() -> None:
-    """Run the demonstration from the command line."""
-    parser = argparse.ArgumentParser(description="Fit, diagnose, predict and plot the wine data.")
-    parser.add_argument("--output", type=Path, default=Path("demo-output"), help="directory")
-    run_demo(parser.parse_args().output)
-
-
-if __name__ == "__main__":
-    main()

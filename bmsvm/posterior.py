@@ -1,7 +1,7 @@
 """The posterior: draws of the chains, and the functions and probabilities that they give.
 
 ``BMSVMClassifier.fit`` keeps a :class:`Posterior` as ``model.posterior_``. With draws of
-``numpyro.infer.MCMC``: ``Posterior(mcmc.get_samples(True), problem, rows, kernel, lengthscale)``.
+``numpyro.infer.MCMC``: ``Posterior.from_numpyro(mcmc)``.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from bmsvm._progress import progress
 from bmsvm._validation import check_defined
 from bmsvm.kernels.functions import Kernel, KernelFn, Precomputed, as_kernel
 from bmsvm.models.couplings import class_map
+from bmsvm.models.integrated import check_integrable
 from bmsvm.models.likelihoods import exclusion_probabilities
 from bmsvm.models.problem import Problem, chosen_rows, rows_of
 from bmsvm.models.quadrature import normal_points
@@ -26,9 +27,9 @@ from bmsvm.prediction.evaluate import (
     Draws,
     Stage,
     functions_and_probabilities,
-    log_mean_likelihoods,
     pad_rows,
 )
+from bmsvm.prediction.labels_given_others import LabelsGivenOthers, labels_given_others
 from bmsvm.prediction.leave_one_out import (
     HeldOutDraws,
     LeaveOneOut,
@@ -39,6 +40,7 @@ from bmsvm.prediction.leave_one_out_of_table import (
     held_out_draws_of_table,
     leave_one_out_of_table,
 )
+from bmsvm.prediction.numpyro_run import prepared_run, with_functions
 from bmsvm.prediction.stages import family_stages, stages_of
 from bmsvm.rows import PiecewiseRows
 
@@ -46,9 +48,6 @@ __all__ = ["Evaluated", "Posterior"]
 
 POINTS = 16
 """Points at which the noise of the scores is integrated, for each draw; a power of two."""
-
-FINE_POINTS = 64
-"""The same for the log likelihood of the training rows."""
 
 NOISE_STREAM, REMAINDER_STREAM = 1, 2
 """Set the two sequences of points apart."""
@@ -116,6 +115,61 @@ class Posterior:
     lengthscale: Any = None
     remainder: bool = True
     seed: int = 0
+
+    @classmethod
+    def from_numpyro(
+        cls,
+        mcmc: Any,
+        X: Any = None,
+        *,
+        kernel: Kernel | KernelFn | str | None = None,
+        lengthscale: Any = None,
+        remainder: bool = True,
+        seed: int = 0,
+    ) -> Posterior:
+        """Return the posterior of a finished ``numpyro.infer.MCMC``.
+
+        Predictions at new rows are ``Posterior.from_numpyro(mcmc).probabilities(X_new)``. New rows
+        have the units of the rows of the run: nothing is standardised here.
+
+        Parameters
+        ----------
+        mcmc
+            A run of :class:`bmsvm.BMSVMGibbs`, of NUTS on
+            :func:`bmsvm.models.hierarchical_model`, or of ``numpyro.infer.Gibbs`` of both. Where it
+            has integrated the weights out, they are drawn given the scores.
+        X
+            Training rows (n, p); needed if the run was given a prepared problem, and not ``X, y``.
+        kernel, lengthscale
+            As given to :func:`bmsvm.prepare`; needed with X. Default of the kernel: that of the
+            sampler, or ``"gaussian"``.
+        remainder, seed
+            As in :class:`Posterior`; the seed is that of weights too.
+
+        Raises
+        ------
+        ValueError
+            If X, kernel or lengthscale are needed and not given, or if the problem was not prepared
+            from them; or if the run has kept neither weights nor scores.
+
+        Examples
+        --------
+        >>> import jax
+        >>> from numpyro.infer import MCMC
+        >>> from bmsvm import BMSVMGibbs, Posterior
+        >>> from bmsvm.datasets import load_wine
+        >>> X, y = load_wine(return_X_y=True)
+        >>> X = (X - X.mean(0)) / X.std(0)
+        >>> kernel = BMSVMGibbs(lengthscale=3.5)
+        >>> mcmc = MCMC(kernel, num_warmup=50, num_samples=50, progress_bar=False)
+        >>> mcmc.run(jax.random.key(0), X[2:], y[2:])
+        >>> Posterior.from_numpyro(mcmc).probabilities(X[:2]).shape
+        (2, 3)
+        """
+        run = prepared_run(mcmc, X, kernel, lengthscale)
+        samples = with_functions(mcmc.get_samples(group_by_chain=True), run.problem, seed)
+        rows, theta = run.training_rows, run.lengthscale
+        return cls(samples, run.problem, rows, run.kernel, theta, remainder, seed)
 
     # The draws ------------------------------------------------------------------------------
 
@@ -247,6 +301,35 @@ class Posterior:
             means[part.rows] = part.functions.mean(axis=-1)
         return means
 
+    def latent_mean_and_variance(
+        self, rows: np.ndarray | PiecewiseRows
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Posterior mean and variance of the class functions f at rows, each of shape (m, c).
+
+        Given a draw s, ``f_j = g_js + e_j`` with ``g_s = b + Phi* v`` and a remainder e of variance
+        ``h_js = (1 - 1/c) (sigma2/tau)_s (k** - |Phi*|^2)``, so that over S draws ::
+
+            E f_j   = mean_s g_js
+            Var f_j = mean_s (g_js - E f_j)^2 + mean_s h_js.
+
+        ``1 - 1/c`` is there because functions sum to zero over the classes. The noise sigma2 of
+        the scores is not part of it; nor are remainders if the posterior has none.
+        """
+        means, variances = (np.empty((len(rows), self.n_classes)) for _ in range(2))
+        to_classes = class_map(self.problem.coupling, self.n_classes)
+        share = np.sum(to_classes**2, axis=0)  # (c,)
+        spread = self.flat("noise_variance") / self.flat("precision")
+        for part in self.evaluate(rows, probabilities=False, remainder=False):
+            left = np.zeros(part.rows.stop - part.rows.start)
+            if self.remainder:
+                block, size = pad_rows(rows[part.rows])
+                for stage in self._stages():
+                    root = stage.basis(block, True)[1][:size]
+                    left += root**2 * spread[stage.draws].sum() / self.n_draws
+            means[part.rows] = part.functions.mean(axis=-1)
+            variances[part.rows] = part.functions.var(axis=-1) + left[:, None] * share
+        return means, variances
+
     def exclusion(self, rows: np.ndarray | PiecewiseRows) -> np.ndarray:
         """Averaged probability of not being in a class, ``E exp(-(f_j + d)_+)``: shape (m, c).
 
@@ -259,36 +342,43 @@ class Posterior:
 
     # The training rows ----------------------------------------------------------------------
 
-    def log_likelihood(self, functions: np.ndarray) -> np.ndarray:
-        """``log E p(y_i | z_i)``, ``z_i ~ N(f_i, sigma2)``, of each draw and training row: (s, n).
+    def log_likelihood(self, *, thin: int = 1) -> tuple[LabelsGivenOthers, np.ndarray]:
+        """``log p(y_i | other labels, theta, tau, sigma2)`` of draws and training rows; and rows.
 
-        Under ``hinge`` p(y | z) is the pseudo-likelihood (11), and under ``squared`` that of the
-        least-squares SVM, integrated in closed form.
+        Scores and functions are integrated out (:mod:`bmsvm.prediction.labels_given_others`), as
+        ArviZ's leave-one-out needs. Under ``hinge`` and ``squared`` p is the pseudo-likelihood.
 
         Parameters
         ----------
-        functions
-            Class functions f at the training rows, shape (s, n, c), such as those of
-            :meth:`bmsvm.PredictiveDistribution.sample`.
+        thin
+            Take each ``thin``-th draw of a chain.
+
+        Returns
+        -------
+        tuple
+            :class:`bmsvm.prediction.labels_given_others.LabelsGivenOthers`, draws flat over chains;
+            and the indices of the rows, shape (n,): all, or at most 2000 chosen at random if the
+            scores were integrated out by the sampler.
         """
-        problem, n = self.problem, functions.shape[1]
-        if problem.coupling != "sum_to_zero":
-            raise ValueError(
-                'log_likelihood needs coupling="sum_to_zero", in which the noise of a row does not '
-                f"depend on its label; got {problem.coupling!r}: pass log_likelihood=False"
-            )
-        scale = np.sqrt(self.flat("noise_variance"))[:, None, None]
-        points = self._points(FINE_POINTS, NOISE_STREAM)
-        noise = scale * (points @ class_map(problem.coupling, problem.n_classes))
-        weights = problem.row_weights
-        return log_mean_likelihoods(
-            functions,
-            noise,
-            self.flat("noise_variance"),
-            np.asarray(problem.labels)[:n],
-            None if weights is None else np.asarray(weights)[:n],
-            likelihood=problem.likelihood,
-        )
+        check_integrable("log_likelihood", self.problem.coupling)
+        problem, chosen = self.problem, self._chosen_rows()
+        left_out = {"coefficients"} if "scores" in self.samples else {"scores"}
+        kept = {
+            name: np.asarray(value)[:, ::thin].reshape(-1, *np.shape(value)[2:])
+            for name, value in self.samples.items()
+            if name not in left_out
+        }
+        if problem.likelihood != "squared":
+            # Weights of an exact Gram matrix, as many as rows, have adapted to each label.
+            if "scores" not in kept and (problem.basis_map is None or "weights" not in kept):
+                raise ValueError(
+                    "log_likelihood needs the scores, or, with a Gram matrix of low rank, the "
+                    "weights, which the draws do not have: pass log_likelihood=False"
+                )
+            if "scores" not in kept:
+                problem = rows_of(problem, chosen)
+        with jax.enable_x64(True):
+            return labels_given_others(kept, problem, chosen), chosen
 
     def leave_one_out(self, *, max_draws: int | None = None, num_nodes: int = 128) -> LeaveOneOut:
         """Predict each training row as if its label had not been seen, by importance sampling.

@@ -31,7 +31,8 @@ def fails(capsys, *arguments, code=1):
     found, out, err = run(capsys, *arguments)
     assert found == code
     assert not out
-    *warned, line = err.splitlines()
-    assert all(each.startswith("bmsvm: warning: ") for each in warned)
+    *before, line = err.splitlines()
+    said = ("bmsvm: warning: ", "bmsvm: read ", "bmsvm: fitting ")
+    assert all(each.startswith(said) for each in before)
     assert line.startswith("bmsvm: error: ")
     return line

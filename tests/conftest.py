@@ -1,6 +1,8 @@
 """Shared set-up: tests run in float64 unless they ask otherwise, and compile without optimising."""
 
 import os
+import pathlib
+import resource
 import subprocess
 import sys
 
@@ -73,8 +75,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: FIRST.get(item.path.stem, len(FIRST)))
 
 
+MEMORY = 3 * 2**30
+"""Bytes of a process from which on it forgets programs."""
+
+
 @pytest.fixture(autouse=True, scope="module")
 def _forget_programs():
-    """Free what a file compiled, which other files seldom need."""
+    """Free what files compiled, if it is much: small programs serve many files."""
     yield
-    jax.clear_caches()
+    pages = pathlib.Path("/proc/self/statm")
+    if not pages.exists() or int(pages.read_text().split()[1]) * resource.getpagesize() > MEMORY:
+        jax.clear_caches()

@@ -138,11 +138,11 @@ def prior_draws(rng: np.random.Generator, size: int, problem: Problem) -> Positi
     return position._replace(columns=columns)
 
 
-def likelihood_of(columns: np.ndarray, problem: Problem) -> np.ndarray:
-    """L(y | T) of columns (draws, n, k): eqs. (11), (12) and (21), or the largest score."""
-    labels, c = np.asarray(problem.labels), problem.n_classes
+def likelihood_of(columns: np.ndarray, problem: Problem, some: slice = slice(None)) -> np.ndarray:
+    """L(y | T) of columns (draws, m, k) of some rows, by default all: eqs. (11), (12) and (21)."""
+    labels, c = np.asarray(problem.labels)[some], problem.n_classes
     rows = np.arange(len(labels))
-    weights = 1.0 if problem.row_weights is None else np.asarray(problem.row_weights)
+    weights = 1.0 if problem.row_weights is None else np.asarray(problem.row_weights)[some]
     if problem.coupling == "sum_to_zero":
         scores = columns @ contrast(c).T
     else:
@@ -161,17 +161,42 @@ def rejection_draws(
 ) -> Position:
     """Draw independent positions from the posterior by rejection from the prior.
 
-    ``prior_kernels(rng, batch)`` draws theta from its prior, if it is sampled.
+    ``prior_kernels(rng, batch)`` draws theta from its prior, if it is sampled. A draw that is
+    rejected at one row is dropped before the noise of the next is drawn.
     """
     kept: list[Position] = []
     while sum(len(part.precision) for part in kept) < size:
         kernel = None if prior_kernels is None else prior_kernels(rng, batch)
-        draws = prior_draws(rng, batch, problem.at(kernel))._replace(kernel=kernel)
-        likelihood = likelihood_of(draws.columns, problem)
-        assert likelihood.max() <= 1
-        keep = rng.uniform(size=batch) < likelihood
-        kept.append(jax.tree.map(lambda part, keep=keep: np.asarray(part)[keep], draws))
+        position, functions = draw_parameters(rng, batch, problem.at(kernel))
+        columns = np.zeros(functions.shape)
+        alive = np.arange(batch)
+        for row in range(problem.n_rows):
+            here = columns_of_row(rng, alive, row, position, functions, problem)
+            likelihood = likelihood_of(here[:, None], problem, slice(row, row + 1))
+            assert likelihood.max() <= 1
+            keep = rng.uniform(size=len(alive)) < likelihood
+            alive = alive[keep]
+            columns[alive, row] = here[keep]
+        draws = position._replace(columns=columns, kernel=kernel)
+        kept.append(jax.tree.map(lambda part, alive=alive: np.asarray(part)[alive], draws))
     return jax.tree.map(lambda *parts: jnp.asarray(np.concatenate(parts)[:size]), *kept)
+
+
+def columns_of_row(
+    rng: np.random.Generator,
+    which: np.ndarray,
+    row: int,
+    position: Position,
+    functions: np.ndarray,
+    problem: Problem,
+) -> np.ndarray:
+    """Draw the columns (m, k) of one row for the draws ``which`` (m,), given their functions."""
+    mean = functions[which, row]
+    scale = np.sqrt(np.asarray(position.noise_variance)[which])[:, None]
+    columns = mean + scale * rng.normal(size=mean.shape)
+    if problem.coupling == "independent":  # a column does not observe the rows of its class
+        columns[:, int(problem.labels[row])] = 0.0
+    return columns
 
 
 @functools.cache

@@ -116,21 +116,14 @@ def test_functions_are_those_at_the_training_rows(model):
     )
 
 
-def test_the_log_likelihood_is_the_mean_over_the_noise(model, of_model):
-    """Against plain Monte Carlo, 5 standard errors: false alarm below 1e-4 over 20 cells."""
-    functions = to_arviz(model, functions=True)["posterior"]["functions"].values
-    variance = model.run_.samples["noise_variance"]
-    rng = np.random.default_rng(0)
-    noise = rng.normal(size=(20_000, 3))
-    noise -= noise.mean(1, keepdims=True)
-    for chain, draw, row in rng.integers((2, 40, N), size=(20, 3)):
-        scores = functions[chain, draw, row] + np.sqrt(variance[chain, draw]) * noise
-        others = np.delete(np.maximum(scores + 0.5, 0), CODES[row], axis=1).sum(1)
-        each = np.exp(-others)  # eq. (11)
-        found = np.exp(float(of_model["log_likelihood"]["y"][chain, draw, row]))
-        error = each.std() / np.sqrt(len(each))
-        # 64 points against 20,000: their own error is several times larger on one cell
-        assert abs(found - each.mean()) < 5 * error + 0.03
+def test_models_whose_scores_cannot_be_integrated_out_have_no_log_likelihood(model):
+    other = copy.copy(model)
+    problem = replace(model.posterior_.problem, coupling="independent")
+    posterior = replace(model.posterior_, problem=problem)
+    other.predictive_ = replace(model.predictive_, posterior=posterior)
+    assert "log_likelihood" not in groups_of(to_arviz(other, posterior_predictive=False))
+    with pytest.raises(ValueError, match='log_likelihood needs coupling="sum_to_zero"'):
+        to_arviz(other, posterior_predictive=False, log_likelihood=True)
 
 
 def test_weights_and_rows_left_out():
@@ -196,10 +189,8 @@ def test_what_it_does_not_take_it_names(model, chains):
         to_arviz(BMSVMClassifier())
     with pytest.raises(ValueError, match="functions=True is for a classifier"):
         to_arviz(chains, functions=True)
-    problem = replace(model.posterior_.problem, coupling="independent")
-    posterior = replace(model.posterior_, problem=problem)
-    with pytest.raises(ValueError, match='log_likelihood needs coupling="sum_to_zero"'):
-        posterior.log_likelihood(np.zeros((80, N, 3)))
+    with pytest.raises(ValueError, match="thin must be"):
+        to_arviz(model, thin=0)
 
 
 def test_new_rows_need_the_weights_and_no_scores():
@@ -212,7 +203,7 @@ def test_new_rows_need_the_weights_and_no_scores():
             with pytest.raises(ValueError, match="new_rows needs the weights"):
                 to_arviz(mcmc, new_rows=rows[:3])
         else:
-            data = to_arviz(mcmc, new_rows=rows[:3], log_likelihood=False)
+            data = to_arviz(mcmc, new_rows=rows[:3])
             assert data["predictions"]["p"].shape == (1, 12, 3, 3)
 
 

@@ -19,9 +19,14 @@ DRAWS = 20_000
 # At most 10000 z-scores are looked at in this file, with 1e-4 for all of them.
 BOUND = oracle.threshold(1e-4, 10_000)
 BLOCKS = [(CASES[0], "exact_scores")]
-BLOCKS += [(case, name) for case in CASES[1:3] for name in all_blocks(case.likelihood)]
-# Moves of which the cases above have every likelihood, every coupling and a singular kernel.
-MORE = [(CASES[0], name) for name in all_blocks("hinge") if name != "exact_scores"]
+ONE = ("conjugate_parameters", "conjugate_precision", "exact_scores", "hamiltonian")
+OTHER = ("metropolis_scores", "collapsed_parameters", "scale", "hamiltonian")
+BLOCKS += [(CASES[1], name) for name in ONE] + [(CASES[2], name) for name in OTHER]
+# Moves of which the cases above, and the samplers below, have every likelihood, every coupling and
+# a singular kernel.
+MORE = [(CASES[1], name) for name in all_blocks("hinge") if name not in ONE]
+MORE += [(CASES[2], name) for name in all_blocks("normalized") if name not in OTHER]
+MORE += [(CASES[0], name) for name in all_blocks("hinge") if name != "exact_scores"]
 MORE += [(CASES[3], name) for name in ("metropolis_scores", "hamiltonian")]
 BLOCKS += [pytest.param(*each, marks=pytest.mark.long) for each in MORE]
 
@@ -40,7 +45,8 @@ def test_block_leaves_the_posterior_invariant(case, name):
     assert any(jax.tree.leaves(moved))
 
 
-SAMPLED = [(CASES[1], "hmc"), (CASES[2], "paper"), (CASES[3], "gibbs")]
+SAMPLED = [(CASES[2], "paper"), (CASES[3], "gibbs")]
+SAMPLED += [pytest.param(CASES[1], "hmc", marks=pytest.mark.long)]  # the block is all of it
 
 
 @pytest.mark.parametrize(("case", "sampler"), SAMPLED, ids=str)

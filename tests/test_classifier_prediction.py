@@ -210,7 +210,10 @@ PARAMETRIC = kernels.Parametric(
             {"lengthscale": Sampled(bounds=(0.3, 10.0), grid="off", every=2)},
             marks=pytest.mark.long,
         ),
-        {"lengthscale": Sampled(bounds=(0.3, 10.0), per_feature=True, every=2)},
+        pytest.param(
+            {"lengthscale": Sampled(bounds=(0.3, 10.0), per_feature=True, every=2)},
+            marks=pytest.mark.long,
+        ),
         {"kernel": PARAMETRIC, "lengthscale": "auto"},
     ],
     ids=["off-grid", "per-feature", "parametric"],

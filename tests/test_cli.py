@@ -16,7 +16,14 @@ from pages import Page
 from small_models import NEW, fit
 
 import bmsvm
+from bmsvm import cli
+from bmsvm.commands import fit as fit_command
+from bmsvm.inference.samplers import NAMED as SAMPLERS
+from bmsvm.kernels.functions import NAMED as KERNELS
+from bmsvm.models.couplings import COUPLINGS
+from bmsvm.models.likelihoods import LIKELIHOODS
 from bmsvm.report.evaluation import evaluate
+from bmsvm.selection import NAMED as METHODS
 from bmsvm.summary import summarise_model
 
 TRUTH = np.array(["blue", "green", "red", "red", "blue"])
@@ -45,7 +52,9 @@ def test_fit_is_what_the_classifier_does(capsys, data, tmp_path):
         capsys, "fit", data, "--target", "colour", "--drop", "id", "-o", target, *QUICK
     )
     assert (code, out) == (0, "")
-    warning, saved = err.splitlines()  # no progress bar, since this is no terminal
+    read, fitting, warning, saved = err.splitlines()  # no progress bar: this is no terminal
+    assert "18 rows, 2 features, 3 classes in 'colour'" in read
+    assert "2 chains of at most 20 draws" in fitting
     assert warning.startswith("bmsvm: warning: ")  # twenty draws
     assert "--draws" in warning
     assert str(target) in saved
@@ -81,17 +90,16 @@ def test_predict_writes_labels_probabilities_and_doubt(capsys, model, new, tmp_p
     assert code == 0
     rows = list(csv.DictReader(io.StringIO(out)))
     expected = bmsvm.load(model).predict_uncertainty(NEW)
-    assert list(rows[0]) == [
-        "label",
-        "probability_blue",
-        "probability_green",
-        "probability_red",
-        "epistemic",
-    ]
+    colours = ("blue", "green", "red")
+    intervals = [f"{part}_{name}" for part in ("lower", "upper") for name in colours]
+    probabilities = [f"probability_{name}" for name in colours]
+    assert list(rows[0]) == ["row", "label", *probabilities, *intervals, "epistemic"]
+    assert [row["row"] for row in rows] == ["1", "2", "3", "4", "5"]
     assert [row["label"] for row in rows] == bmsvm.load(model).predict(NEW).tolist()
-    chances = np.array([[float(x) for x in list(row.values())[1:4]] for row in rows])
-    np.testing.assert_array_equal(chances, expected.probabilities)
-    np.testing.assert_array_equal([float(row["epistemic"]) for row in rows], expected.epistemic)
+    written = np.array([list(row.values())[2:] for row in rows])
+    assert {len(number.split(".")[1]) for number in written.ravel()} == {6}
+    numbers = np.hstack([*expected[:3], expected.epistemic[:, None]])
+    np.testing.assert_allclose(written.astype(float), numbers, rtol=0, atol=5.01e-7)
 
     code, nothing, _ = run(capsys, "predict", model, new, "-o", tmp_path / "predictions.csv")
     assert (code, nothing) == (0, "")
@@ -106,10 +114,10 @@ def test_another_process_predicts_the_same(capsys, model, new):
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert (done.returncode, done.stderr) == (0, "")
     here, there = (
-        np.array([list(row.values())[1:] for row in csv.DictReader(io.StringIO(text))], float)
+        np.array([list(row.values())[2:] for row in csv.DictReader(io.StringIO(text))], float)
         for text in (expected, done.stdout)
     )
-    np.testing.assert_allclose(here, there, rtol=1e-6)
+    np.testing.assert_allclose(here, there, rtol=0, atol=1.01e-6)  # the last digit that is written
 
 
 def test_summary_describes_the_model(capsys, model):
@@ -126,9 +134,75 @@ def test_summary_describes_the_model(capsys, model):
 
 def test_the_demo_runs(monkeypatch, capsys, tmp_path):
     ran = []
-    monkeypatch.setattr("bmsvm.cli.run_demo", lambda output: ran.append(output))
+    monkeypatch.setattr("bmsvm.commands.demo.run_demo", lambda output: ran.append(output))
     assert run(capsys, "demo", "--output", tmp_path)[0] == 0
     assert ran == [tmp_path]
+
+
+def test_the_options_are_those_of_the_package():
+    """They are written out in bmsvm.cli, which imports nothing, so that help is quick."""
+    known = {
+        "likelihood": LIKELIHOODS,
+        "coupling": COUPLINGS,
+        "kernel": set(KERNELS) - {"precomputed"},
+        "sampler": {"auto", *SAMPLERS},
+    }
+    for name, values in known.items():
+        assert set(cli.CHOICES[name]) == set(values)
+    assert set(cli.METHODS) == {"auto", "sample", *METHODS}
+    options = cli._parser().parse_args(["fit", "x.csv", "--target=y", "-o=m"])
+    model = fit_command._classifier(options)
+    assert model.get_params() == bmsvm.BMSVMClassifier().get_params()
+    for name in ("approximation", "standardize"):
+        for value in cli.CHOICES[name]:
+            options = cli._parser().parse_args(
+                ["fit", "x.csv", "--target=y", "-o=m", f"--{name}={value}"]
+            )
+            fit_command._classifier(options)._check_settings(None)
+
+
+@pytest.mark.parametrize("command", ["fit", "predict", "report"])
+def test_help_has_examples_that_are_understood(command, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        cli.main([command, "--help"])
+    assert stopped.value.code == 0
+    said = capsys.readouterr().out
+    examples = [line for line in said.splitlines() if line.startswith(f"  bmsvm {command} ")]
+    assert len(examples) >= 2
+    for line in examples:
+        assert cli._parser().parse_args(line.split()[1:]).command == command
+    if command == "fit":
+        for choices in cli.CHOICES.values():
+            assert f"{{{','.join(choices)}}}" in said
+
+
+def test_rows_are_named_by_a_column_and_the_level_is_taken(capsys, model, tmp_path):
+    NEW.assign(name=["a", "b", "c", "d", "e"]).to_csv(tmp_path / "new.csv", index=False)
+    arguments = ["predict", model, tmp_path / "new.csv", "--id", "name", "--level", "0.5"]
+    rows = list(csv.DictReader(io.StringIO(run(capsys, *arguments)[1])))
+    assert [row["name"] for row in rows] == ["a", "b", "c", "d", "e"]
+    found = bmsvm.load(model).predict_uncertainty(NEW, level=0.5)
+    written = [float(row["upper_red"]) for row in rows]
+    np.testing.assert_allclose(written, found.upper[:, 2], rtol=0, atol=5.01e-7)
+    held_out, page = tmp_path / "new.csv", tmp_path / "report.html"
+    NEW.assign(name=["a", "b", "row c", "d", "e"], colour=TRUTH).to_csv(held_out, index=False)
+    arguments = ["report", model, "--held-out", held_out, "--target", "colour", "-o", page]
+    assert run(capsys, *arguments, "--id", "name")[0] == 0
+    assert "row c" in Page(page.read_text(encoding="utf-8")).text
+
+
+def test_labels_that_are_integers_are_sorted_as_such():
+    assert fit_command._labels(["10", "9", "-1"]).tolist() == [10, 9, -1]
+    for cells in (["10", "09"], ["1", "a"], ["1.0", "2.0"], ["1", str(10**20)]):
+        assert fit_command._labels(cells).tolist() == cells
+
+
+def test_dependencies_do_not_warn_the_user(model, new):
+    """FutureWarnings and DeprecationWarnings are for developers."""
+    command = [sys.executable, "-W", "always", "-m", "bmsvm", "summary", str(model)]
+    environment = {**os.environ, "PYTHONPATH": str(Path(bmsvm.__file__).parents[1])}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_the_script_is_declared():
@@ -142,7 +216,7 @@ def test_the_report_of_held_out_rows(capsys, model, tmp_path):
     arguments = ["report", model, "--held-out", held_out, "--target", "colour", "-o", page]
     assert run(capsys, *arguments) == (0, "", "")
     said = Page(page.read_text(encoding="utf-8")).text
-    expected = evaluate(bmsvm.load(model), NEW, TRUTH).scores()[1]
+    expected = evaluate(bmsvm.load(model), NEW, TRUTH).scores(np.full(3, 1 / 3))[1]
     assert f"{expected.value:.3f}" in said
     assert "line 6" in said  # the last row of the file
     assert run(capsys, "report", model, "-o", page, "--title", "Trees") == (0, "", "")
@@ -165,5 +239,5 @@ def test_the_report_reads_labels_as_the_model_has_them(capsys, model, tmp_path):
     pd.DataFrame({"a": NEW.iloc[:, 0], "y": y, "b": NEW.iloc[:, 1]}).to_csv(held_out, index=False)
     command = ["report", saved, "--held-out", held_out, "--target", "y", "-o", page]
     assert run(capsys, *command)[0] == 0
-    expected = evaluate(numbered, NEW.to_numpy(), y).scores()[1]
+    expected = evaluate(numbered, NEW.to_numpy(), y).scores(np.full(3, 1 / 3))[1]
     assert f"{expected.value:.3f}" in page.read_text(encoding="utf-8")

@@ -23,7 +23,8 @@ def point_at(position, setup, problem):
     logs = logs_of(position.noise_variance, position.precision)
     intercept = position.intercept[:, None] / reference.intercept_scale
     x = jnp.append(position.weights.T, intercept, axis=1)
-    at = Coordinates(to_coordinates(x, logs, reference), logs)
+    u = jnp.linalg.solve(reference.spread, logs - reference.logs)
+    at = Coordinates(to_coordinates(x, logs, reference), u)
     return Point(at, *jax.value_and_grad(log_density)(at, setup, problem))
 
 

@@ -34,7 +34,18 @@ from bmsvm.models.couplings import (
     to_scores,
 )
 from bmsvm.models.hierarchy import latent
+from bmsvm.models.problem import Problem
 from bmsvm.models.whitening import White, colour, white_shapes, whiten
+
+
+def normals(key: jax.Array, problem: Problem) -> White:
+    """Standard normals of the shapes of white coordinates."""
+    keys, shapes = jax.random.split(key), white_shapes(problem)
+    drawn = [
+        None if shape is None else jax.random.normal(key, shape)
+        for key, shape in zip(keys, shapes, strict=True)
+    ]
+    return White(*drawn)
 
 
 @pytest.mark.parametrize("n_classes", CLASSES)
@@ -102,11 +113,11 @@ def test_whitening_undoes_colouring(some: Any) -> None:
     here = state(Scales(0, 1.0, 0.3, 2.0), case)
 
     @jax.jit
-    def there_and_back(key: jax.Array, columns: jax.Array) -> jax.Array:
-        white = whiten(key, columns, here.precision, case.problem)
+    def there_and_back(noise: White, columns: jax.Array) -> jax.Array:
+        white = whiten(noise, columns, here.precision, case.problem)
         return colour(white, here.precision, case.problem)
 
-    back = there_and_back(jax.random.key(0), here.columns)
+    back = there_and_back(normals(jax.random.key(0), case.problem), here.columns)
     np.testing.assert_allclose(back, here.columns, atol=1e-10)
 
 
@@ -115,15 +126,13 @@ def test_white_coordinates_of_the_columns_of_the_model_are_standard_normal(some:
     """First and second moments, of what the columns do not determine too."""
     case = make(*some)
     precision = jnp.asarray(0.3)
-    shapes = [shape for shape in white_shapes(case.problem) if shape is not None]
 
     @jax.jit
     @jax.vmap
     def there_and_back(key: jax.Array) -> jax.Array:
-        keys = jax.random.split(key, len(shapes) + 1)
-        parts = [jax.random.normal(*each) for each in zip(keys, shapes, strict=False)]
-        columns = colour(White(*parts, *[None] * (2 - len(parts))), precision, case.problem)
-        return ravel_pytree(whiten(keys[-1], columns, precision, case.problem))[0]
+        first, other = (normals(each, case.problem) for each in jax.random.split(key))
+        columns = colour(first, precision, case.problem)
+        return ravel_pytree(whiten(other, columns, precision, case.problem))[0]
 
     white = np.asarray(there_and_back(jax.random.split(jax.random.key(1), DRAWS)))
     unit = np.eye(white.shape[1])

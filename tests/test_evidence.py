@@ -81,7 +81,7 @@ def surfaces():
         roots.append(vectors * np.sqrt(np.maximum(values, 0)) @ vectors.T)
     basis, rows = contrast(3).T, jnp.arange(8)
 
-    @jax.jit
+    @oracle.optimizing_jit
     def part(key):
         keys = jax.random.split(key, 5)
         sigma2 = STRONG.noise_rate / 2 / jax.random.gamma(keys[0], STRONG.noise_shape / 2, (PART,))

@@ -87,6 +87,16 @@ def test_no_import_hides_in_a_function():
     assert not late
 
 
+def test_only_the_package_and_the_command_line_import_by_name():
+    """So that ``import bmsvm`` and ``bmsvm --help`` are quick; nothing else needs it."""
+    found = {
+        name
+        for name, path in KNOWN.items()
+        if re.search(r"import_module|__import__|\brunpy\b|\bexec\(", path.read_text())
+    }
+    assert found == {"bmsvm", "bmsvm.cli"}
+
+
 def test_the_package_names_what_it_imports_late():
     """Type checkers read one list of public names, Python another; they are the same."""
     (block,) = [each for each in ast.parse(KNOWN["bmsvm"].read_text()).body if is_typing(each)]
@@ -112,10 +122,11 @@ def is_typing(node: ast.stmt) -> TypeGuard[ast.If]:
     return isinstance(test, ast.Name) and test.id == "TYPE_CHECKING"
 
 
-def test_importing_the_package_is_light():
-    """``import bmsvm`` brings neither JAX nor any other library with it."""
+@pytest.mark.parametrize("does", ["", "bmsvm.cli._parser().format_help()"], ids=["import", "help"])
+def test_importing_the_package_is_light(does):
+    """``import bmsvm`` and ``bmsvm --help`` bring neither JAX nor any other library with them."""
     heavy = "{'arviz', 'jax', 'numpy', 'numpyro', 'scipy', 'sklearn', 'xarray'}"
-    script = f"import bmsvm, sys; print(*sorted({heavy} & set(sys.modules)))"
+    script = f"import bmsvm.cli, sys; {does}\nprint(*sorted({heavy} & set(sys.modules)))"
     done = subprocess.run(
         [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
     )

@@ -177,12 +177,12 @@ QUICK = {"num_chains": 2, "num_warmup": 40, "num_samples": 30, "random_state": 0
 
 @pytest.mark.few_draws
 def test_the_classifier_stays_at_what_was_found():
-    X, y = data(40, 0.1)
+    X, y = data(30, 0.1)
     model = BMSVMClassifier(**QUICK).fit(X, y)
     found = model.selection_
     assert isinstance(found, ModeSelection)
     assert model.lengthscale_ == found.lengthscale
-    assert found.num_rows == 40
+    assert found.num_rows == 30
     assert model.posterior_.problem.hyper == found.hyperparameters
     drawn = np.log(model.run_.samples["precision"])
     assert np.abs(drawn.mean() - np.log(found.precision)) < 0.2

@@ -161,8 +161,10 @@ def test_extra_fields_and_excluded_sites(reference):
     assert wide.shape == (N, C)
     np.testing.assert_allclose(wide.sum(-1), 0, atol=1e-8)
     with pytest.raises(ValueError, match="log_likelihood needs the scores"):
-        to_arviz(mcmc)
-    assert "n_steps" in groups_of(to_arviz(mcmc, log_likelihood=False))["sample_stats"]
+        to_arviz(mcmc, log_likelihood=True)
+    groups = groups_of(to_arviz(mcmc))
+    assert "log_likelihood" not in groups
+    assert "n_steps" in groups["sample_stats"]
     # and through ArviZ alone, a likelihood without scores is missing rather than made up
     data = az.from_numpyro(mcmc, log_likelihood=True)
     assert np.isnan(np.asarray(data["log_likelihood"]["y"])).all()

@@ -7,6 +7,7 @@ import arviz as az
 import matplotlib as mpl
 import numpy as np
 import pytest
+from few_draws import few_draws
 from matplotlib.figure import Figure
 from sklearn.decomposition import PCA
 from small_models import CODES, NEW, WORDS, X, Y, fit, renamed
@@ -152,7 +153,7 @@ def test_margins_part_own_rows_from_others_at_the_hinge(model, ax):
     (hinge,) = ax.lines
     assert set(hinge.get_xdata()) == {-0.5}
     assert [tick.get_text() for tick in ax.get_yticklabels()] == WORDS.tolist()
-    with pytest.raises(ValueError, match="source must have draws of 'scores'"):
+    with pytest.raises(TypeError, match="source must be a fitted classifier or ArviZ data"):
         plots.margins({"precision": np.ones((2, 3))})
 
 
@@ -185,6 +186,38 @@ def test_confusion_counts_rows_and_draws(model, ax):
             assert low <= first <= last <= high
     with pytest.raises(ValueError, match=r"y must .* 5 rows; got \(18,\)"):
         plots.confusion(model, NEW, Y)
+
+
+def test_a_confusion_matrix_of_many_classes_has_counts_only(ax):
+    """Empty cells stay empty; the counts add up to the rows."""
+    codes = np.arange(45) % 15
+    rows = np.random.default_rng(0).normal(size=(45, 2)) + codes[:, None]
+    with few_draws():
+        model = BMSVMClassifier(
+            likelihood="squared", lengthscale=1.0, num_chains=1, num_samples=12, random_state=0
+        ).fit(rows, codes)
+    plots.confusion(model, rows, codes, ax=ax)
+    counts = [int(each.get_text()) for each in ax.texts]
+    assert sum(counts) == 45
+    assert min(counts) > 0
+    assert [each.get_rotation() for each in ax.get_xticklabels()] == [0.0] * 15  # short names
+
+
+def test_a_legend_of_many_classes_is_beside_the_regions():
+    codes = np.arange(60) % 20
+    rows = np.random.default_rng(0).normal(size=(60, 2)) + codes[:, None]
+    with few_draws():
+        model = BMSVMClassifier(
+            likelihood="squared", lengthscale=1.0, num_chains=1, num_samples=12, random_state=0
+        ).fit(rows, codes)
+    ax = Figure(figsize=(8.4, 3.7), layout="constrained").subplots()
+    plots.decision_regions(model, rows, codes, resolution=4, ax=ax)
+    ax.figure.draw_without_rendering()
+    legend, inside = ax.get_legend().get_window_extent(), ax.get_window_extent()
+    assert legend.x0 >= inside.x1
+    whole = ax.figure.bbox
+    assert whole.x0 <= legend.x0 <= legend.x1 <= whole.x1
+    assert whole.y0 <= legend.y0 <= legend.y1 <= whole.y1
 
 
 def test_names_of_any_kind_are_only_text(model):

@@ -1,5 +1,7 @@
 """Plots of parameters: traces, tau/sigma2 and the lengthscale, from every kind of source."""
 
+import itertools
+
 import arviz as az
 import matplotlib as mpl
 import numpy as np
@@ -39,6 +41,29 @@ def test_regularization_shows_every_draw_and_gamma(model, ax):
     for source in (model.run_, model.posterior_, data, samples):
         drawn = plots.regularization(source, ax=Figure().subplots())
         np.testing.assert_allclose(drawn.lines[0].get_xdata(), np.median(ratio))
+
+
+@pytest.mark.parametrize("span", [1.01, 1.3, 2.0, 5.0, 9.0, 30.0, 300.0, 1e5, 1e9])
+@pytest.mark.parametrize("low", [1.7e-5, 3.1e-3, 0.8])
+def test_labels_of_a_logarithmic_axis_do_not_overlap(low, span):
+    draws = {
+        "precision": np.geomspace(low, low * span, 50)[None],
+        "noise_variance": np.ones((1, 50)),
+    }
+    ax = Figure(figsize=(5.2, 3.7), layout="constrained").subplots()
+    plots.regularization(draws, ax=ax)
+    ax.figure.draw_without_rendering()
+    first, last = ax.get_xlim()
+    labels = [
+        each
+        for each in ax.get_xticklabels(which="both")
+        if each.get_text() and first <= each.get_position()[0] <= last
+    ]
+    assert len(labels) >= 2
+    assert len({each.get_text() for each in labels}) == len(labels)
+    boxes = sorted((each.get_window_extent() for each in labels), key=lambda box: box.x0)
+    for left, right in itertools.pairwise(boxes):
+        assert left.x1 + 3 < right.x0
 
 
 def test_theta_is_drawn_as_a_histogram_or_as_its_value(model, ax):

@@ -98,8 +98,15 @@ def test_functions_are_interpolated_as_the_dense_formula_says(coupling, theta):
         np.testing.assert_allclose(found[:, :, s], expected, atol=1e-6)
 
 
-@pytest.mark.parametrize("kernel", ["gaussian", SCALED], ids=["lengthscale", "parametric"])
-@pytest.mark.parametrize("coupling", ["sum_to_zero", "independent"])
+@pytest.mark.parametrize(
+    ("coupling", "kernel"),
+    [
+        pytest.param("sum_to_zero", "gaussian", id="sum_to_zero-lengthscale"),
+        pytest.param("independent", SCALED, id="independent-parametric"),
+        pytest.param("independent", "gaussian", marks=pytest.mark.long),
+        pytest.param("sum_to_zero", SCALED, marks=pytest.mark.long),
+    ],
+)
 def test_off_a_grid_functions_are_the_kernel_expansion_of_each_draw(coupling, kernel):
     """Eq. (1): ``b + sum_i k(x, x_i) B_i``, with the kernel of the draw."""
     run = chains(coupling, theta="off", kernel=None if kernel == "gaussian" else kernel)

@@ -1,14 +1,17 @@
 """Reports: one self-contained page with the numbers of the model, in which names are only text."""
 
 import base64
+import datetime
 import os
 import re
 import sys
+from importlib.metadata import version
 from urllib.parse import urlparse
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from few_draws import few_draws
 from pages import HOSTILE, Page
 from small_models import CODES, NEW, WORDS, X, Y, fit, renamed
 
@@ -16,6 +19,7 @@ import bmsvm
 from bmsvm.convergence import Diagnosis
 from bmsvm.report import report_html, write_report
 from bmsvm.report.evaluation import evaluate
+from bmsvm.report.predicted import doubt
 from bmsvm.summary import summarise_model
 
 TRUTH = np.array(["blue", "green", "red", "red", "blue"])
@@ -63,14 +67,20 @@ def test_it_has_the_facts_of_the_model(model, text):
         "The chains have not converged",
         "fit_more(",
         *summary.facts.values(),
-        str(model.seed_),
+        "0, as given",
+        "width, height",
+        datetime.date.today().isoformat(),
         f"bmsvm {bmsvm.__version__}",
+        *(f"{name} {version(name)}" for name in ("jax", "numpyro", "numpy", "scikit-learn")),
         f"{model.posterior_.samples['accept_prob'].mean():.2f}",
         "Expected calibration error",
         *(repr(value) for value in model.get_params(deep=False).values()),
     ):
         assert part in said
-    assert len(headings(text)) == 6
+    assert headings(text) == [
+        *("Predictions of held-out rows", "Classes", "Uncertainty"),
+        *("Posterior", "Chains", "Model"),
+    ]
     # traces of two, tau/sigma2, margins, regions, reliability, rejection, confusion, ternary
     assert len(pictures(text)) == 9
 
@@ -90,15 +100,81 @@ def test_scores_are_those_of_the_predictions(model, text):
     found = evaluate(model, NEW, TRUTH)
     chances = model.predict_proba(NEW)
     codes = np.searchsorted(WORDS, TRUTH)
-    error, log_loss, brier, calibration = found.scores()
+    shares = np.array([0.5, 0.3, 0.2])
+    error, log_loss, brier, calibration = found.scores(shares)
     assert error.value == np.mean(model.predict(NEW) != TRUTH)
     assert error.lower <= error.value <= error.upper
     np.testing.assert_allclose(log_loss.value, -np.log(chances[np.arange(5), codes]).mean())
     np.testing.assert_allclose(brier.value, ((chances - np.eye(3)[codes]) ** 2).sum(1).mean())
     assert 0 <= calibration.value <= 1
     assert f"{log_loss.value:.3f}" in Page(text).text
-    worst = found.worst(2)
-    np.testing.assert_array_equal(worst, np.argsort(chances[np.arange(5), codes])[:2])
+    assert error.baseline == np.mean(TRUTH != "blue")
+    np.testing.assert_allclose(log_loss.baseline, -np.log(shares[codes]).mean())
+    np.testing.assert_allclose(brier.baseline, ((shares - np.eye(3)[codes]) ** 2).sum(1).mean())
+    assert log_loss.lower >= 0
+
+
+def test_the_worst_are_the_wrong_ones_first(model):
+    """Also before right ones whose label is less probable: 0.4 before 0.36."""
+    chances = np.array([[0.4, 0.15, 0.45], [0.36, 0.3, 0.34], [0.1, 0.8, 0.1], [0.05, 0.9, 0.05]])
+    found = evaluate(model, NEW, TRUTH)._replace(
+        y=np.array(["blue", "blue", "green", "red"]),
+        codes=np.array([0, 0, 1, 2]),
+        predicted=np.array([2, 0, 1, 1]),
+        probabilities=chances,
+        rows=np.array(["a", "b", "c", "d"]),
+        entropy=np.zeros(4),
+        epistemic=np.zeros(4),
+        seen=True,
+    )
+    assert found.worst(4).tolist() == [3, 0, 1, 2]
+    table = doubt(model, found).table
+    assert [row[:2] for row in table.rows] == [
+        *(("d", "✗ wrong"), ("a", "✗ wrong"), ("b", "✓ right"), ("c", "✓ right")),
+    ]
+    assert len(set(table.head)) == len(table.head)  # every column has a name of its own
+    for name, column in (("Probability of true class", 4), ("Probability of predicted class", 5)):
+        assert table.head[column] == name
+    assert table.rows[0][2:6] == ("red", "green", "0.050", "0.900")
+
+
+def test_the_seed_is_the_one_that_was_given(model):
+    other = renamed(model, model.classes_)
+    other.random_state = None
+    said = Page(report_html(other)).text
+    assert f"none was given; the chains used {model.seed_}" in said
+
+
+def test_wide_tables_and_pictures_have_a_cue(model, text):
+    cues = re.findall('<p class="cue">(.*?)</p>', text)
+    assert [re.sub(r"\D", "", cue) for cue in cues] == ["8", "7"]  # classes, worst predicted
+    assert 'class="scroll many"' in text
+
+
+@pytest.mark.parametrize("c", [2, 3, 10, 26])
+def test_every_class_is_named_in_tables_and_pictures(c):
+    names = np.array([f"name {i:02d}" for i in range(c)])
+    rng = np.random.default_rng(c)
+    codes = np.arange(3 * c) % c
+    rows = rng.normal(size=(3 * c, 3)) + 4 * rng.normal(size=(c, 3))[codes]
+    settings = {"likelihood": "squared", "num_chains": 2, "num_warmup": 5, "num_samples": 12}
+    with few_draws():
+        model = bmsvm.BMSVMClassifier(lengthscale=1.0, random_state=0, **settings)
+        model.fit(rows, names[codes])
+    page = report_html(model, rows + 0.1, names[codes])
+    said = Page(page).text
+    captions = re.findall(r"<figcaption>(.*?)</figcaption>", page)
+    drawn = dict(zip(captions, pictures(page), strict=True))
+    (confusion,) = (words(each) for said, each in drawn.items() if said.startswith("Confusion"))
+    (regions,) = (words(each) for said, each in drawn.items() if said.startswith("Most probable"))
+    (margins,) = (words(each) for said, each in drawn.items() if said.startswith("Mean scores"))
+    for name in names:
+        assert name in said
+        assert confusion.count(name) == 2  # rows and columns
+        assert name in regions
+        assert name in margins
+    assert ("intervals" in confusion) == (c <= 12)
+    assert any("Colours are used several times" in each for each in captions) == (c > 8)
 
 
 def test_training_rows_have_no_scores(model):

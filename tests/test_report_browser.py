@@ -1,4 +1,4 @@
-"""Reports in a browser: nothing runs, nothing is loaded, everything is visible."""
+"""Reports in a browser: nothing runs, nothing is loaded, nothing is cut off."""
 
 from urllib.parse import urlparse
 
@@ -35,7 +35,7 @@ def page_of_hostile_names(tmp_path_factory):
 
 @pytest.mark.parametrize(
     ("width", "height", "dark", "phone"),
-    [(1200, 900, False, False), (1200, 900, True, False), (360, 740, True, True)],
+    [(1280, 900, False, False), (1280, 900, True, False), (390, 844, True, True)],
     ids=["light", "dark", "phone"],
 )
 def test_in_a_browser(tab, page_of_hostile_names, width, height, dark, phone):
@@ -51,6 +51,16 @@ def test_in_a_browser(tab, page_of_hostile_names, width, height, dark, phone):
     image = "getComputedStyle(document.images[0]).backgroundColor"
     assert tab.evaluate(image) == PAPER[False]  # figures are dark on light
     assert tab.evaluate("parseFloat(getComputedStyle(document.body).fontSize)") >= 16
+    cut = "[...document.querySelectorAll('th, td, dd, dt, p')].filter(each => each.clientWidth && "
+    cut += "each.scrollWidth > each.clientWidth + 1).map(each => each.textContent)"
+    assert tab.evaluate(cut) == []  # no text is cut off, or runs into the next cell
+    shown = "[...document.querySelectorAll('.cue')].filter(each => each.clientHeight).length"
+    hidden = "[...document.querySelectorAll('.many')].filter(each => each.scrollWidth > "
+    hidden += "each.clientWidth).length"
+    assert tab.evaluate(shown) == (2 if phone else 0)
+    assert tab.evaluate(hidden) <= tab.evaluate(shown)  # what scrolls has a cue
+    first = "document.querySelector('.cards').getBoundingClientRect().top"
+    assert tab.evaluate(first) < height  # the scores are on the first screen
 
 
 def test_the_checks_notice_a_bad_page(tab, tmp_path):

@@ -27,7 +27,8 @@ BLOCKS = [
     (CASES[0], "exact_scores"),
     pytest.param(CASES[0], "hamiltonian", marks=pytest.mark.long),
     (CASES[1], "exact_scores"),
-    *((CASES[2], name) for name in ("metropolis_scores", "hamiltonian", "scale")),
+    *((CASES[2], name) for name in ("metropolis_scores", "hamiltonian")),
+    pytest.param(CASES[2], "scale", marks=pytest.mark.long),
 ]
 DRAWS = 20_000
 # At most 3000 z-scores are looked at in this file, with 1e-4 for all of them.

@@ -91,7 +91,12 @@ def test_metropolis_accepts_sometimes(likelihood):
 
 @pytest.mark.parametrize(
     ("n_classes", "coupling"),
-    [(2, "independent"), (3, "sum_to_zero"), (4, "independent"), (5, "sum_to_zero")],
+    [
+        (2, "independent"),
+        (5, "sum_to_zero"),
+        pytest.param(3, "sum_to_zero", marks=pytest.mark.long),
+        pytest.param(4, "independent", marks=pytest.mark.long),
+    ],
 )
 def test_exact_scores_stay_finite_and_sum_to_zero(n_classes, coupling):
     """Whatever the number of classes, draws are finite and the scores of a row sum to zero."""
@@ -112,7 +117,7 @@ def test_exact_scores_stay_finite_and_sum_to_zero(n_classes, coupling):
 
 
 TUNED = [
-    (HMC(), "hinge", lambda chain: chain.memory),
+    pytest.param(HMC(), "hinge", lambda chain: chain.memory, marks=pytest.mark.long),
     (HMC(), "normalized", lambda chain: chain.memory),
     (CollapsedHMC(), "normalized", lambda chain: (chain.adaptation, chain.log_width[None])),
 ]

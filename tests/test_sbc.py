@@ -15,7 +15,7 @@ from reproduction.fits import Configuration, calibration_problem
 
 FALSE_ALARM = 1e-4
 OFTEN = (
-    Configuration("normalized", "sum_to_zero", "sampled", "exact"),
+    Configuration("normalized", "sum_to_zero", "fixed", "exact"),
     Configuration("hinge", "independent", "fixed", "truncated"),
     Configuration("squared", "sum_to_zero", "fixed", "exact", "table"),
 )

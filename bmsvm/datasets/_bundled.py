@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import csv
 from importlib.resources import files
-from typing import Any, Literal, overload
+from typing import Any
 
 import numpy as np
 from sklearn import datasets as sklearn_datasets
-from sklearn.utils import Bunch
 
 from bmsvm.datasets._bunch import check_flag, pack
 
@@ -59,10 +58,6 @@ def _read(filename: str) -> tuple[list[str], np.ndarray, list[str]]:
     return header[:-1], data, [row[-1] for row in rows]
 
 
-@overload
-def load_wine(*, as_frame: bool = ..., return_X_y: Literal[False] = ...) -> Bunch: ...
-@overload
-def load_wine(*, as_frame: bool = ..., return_X_y: Literal[True]) -> tuple[Any, Any]: ...
 def load_wine(*, as_frame: bool = False, return_X_y: bool = False) -> Any:
     """Load wine: 178 samples, 13 features, 3 classes (scikit-learn's copy).
 
@@ -84,10 +79,6 @@ def load_wine(*, as_frame: bool = False, return_X_y: bool = False) -> Any:
     return sklearn_datasets.load_wine(as_frame=bool(as_frame), return_X_y=bool(return_X_y))
 
 
-@overload
-def load_glass(*, as_frame: bool = ..., return_X_y: Literal[False] = ...) -> Bunch: ...
-@overload
-def load_glass(*, as_frame: bool = ..., return_X_y: Literal[True]) -> tuple[Any, Any]: ...
 def load_glass(*, as_frame: bool = False, return_X_y: bool = False) -> Any:
     """Load glass identification (UCI): 214 samples, 9 features, 6 classes.
 
@@ -118,14 +109,6 @@ def load_glass(*, as_frame: bool = False, return_X_y: bool = False) -> Any:
     )
 
 
-@overload
-def load_vehicle(
-    *, classes: int = ..., as_frame: bool = ..., return_X_y: Literal[False] = ...
-) -> Bunch: ...
-@overload
-def load_vehicle(
-    *, classes: int = ..., as_frame: bool = ..., return_X_y: Literal[True]
-) -> tuple[Any, Any]: ...
 def load_vehicle(*, classes: int = 4, as_frame: bool = False, return_X_y: bool = False) -> Any:
     """Load vehicle silhouettes (UCI, Statlog): 846 samples, 18 features, 4 or 3 classes.
 

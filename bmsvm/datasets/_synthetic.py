@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, overload
+from typing import Any
 
 import numpy as np
 from scipy.linalg import helmert
-from sklearn.utils import Bunch
 
 from bmsvm.datasets._bunch import check_integer, pack
 
@@ -46,18 +45,6 @@ def _simplex_means(classes: int) -> np.ndarray:
     return SIMPLEX_SCALE * helmert(classes).T
 
 
-@overload
-def make_waveform(
-    n_samples: int = ...,
-    seed: int = ...,
-    *,
-    as_frame: bool = ...,
-    return_X_y: Literal[False] = ...,
-) -> Bunch: ...
-@overload
-def make_waveform(
-    n_samples: int = ..., seed: int = ..., *, as_frame: bool = ..., return_X_y: Literal[True]
-) -> tuple[Any, Any]: ...
 def make_waveform(
     n_samples: int = 300, seed: int = 0, *, as_frame: bool = False, return_X_y: bool = False
 ) -> Any:
@@ -103,18 +90,6 @@ def make_waveform(
     )
 
 
-@overload
-def make_eleven(
-    n_samples: int = ...,
-    seed: int = ...,
-    *,
-    as_frame: bool = ...,
-    return_X_y: Literal[False] = ...,
-) -> Bunch: ...
-@overload
-def make_eleven(
-    n_samples: int = ..., seed: int = ..., *, as_frame: bool = ..., return_X_y: Literal[True]
-) -> tuple[Any, Any]: ...
 def make_eleven(
     n_samples: int = 500, seed: int = 0, *, as_frame: bool = False, return_X_y: bool = False
 ) -> Any:

@@ -158,7 +158,10 @@ def adapt(
         ends = jnp.asarray([int(1000 * end) for end in windows]) * phase.n_warmup // 1000
         ended = jnp.any(phase.sweep + 1 == ends) & (moments.number >= SMALLEST_WINDOW)
         fresh = Adaptation(
-            moments.mean, _deviations(moments, phase), _restart_step(step[1]), _no_moments(coordinates)
+            moments.mean,
+            _deviations(moments, phase),
+            _restart_step(step[1]),
+            _no_moments(coordinates),
         )
         kept = Adaptation(adaptation.centre, adaptation.scales, step, moments)
         return jax.tree.map(lambda new, old: jnp.where(ended, new, old), fresh, kept)

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 
 from bmsvm.inference.adaptation import Phase
 from bmsvm.inference.algorithm import Algorithm
@@ -69,7 +70,7 @@ class _Noise(NamedTuple):
     weights: jax.Array
 
 
-def _wide(noise: jax.Array, shape: jax.Array, rate: jax.Array) -> jax.Array:
+def _wide(noise: jax.Array, shape: ArrayLike, rate: ArrayLike) -> jax.Array:
     """Draw x whose logarithm has about three times the variance it has under Gamma(shape, rate).
 
     It is normal, of mean ``log(shape/rate) - 1/(2 shape)`` and variance ``3 (1/shape + 1/(2

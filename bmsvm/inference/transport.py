@@ -55,6 +55,7 @@ def move_theta(
     tuple
         Index of theta in the grid, and the mean acceptance probability.
     """
+
     def attempt(carry, key):
         kernel, value = carry
         key_walk, key_accept = jax.random.split(key)

@@ -2,7 +2,7 @@
 
 from bmsvm.models.hierarchy import Position, coefficients, log_joint, log_likelihood, scores_of
 from bmsvm.models.hyperparameters import DEFAULT, PAPER, Hyperparameters
-from bmsvm.models.numpyro_model import hierarchical_model
+from bmsvm.models.numpyro_model import Machine, hierarchical_model
 from bmsvm.models.prepare import prepare
 from bmsvm.models.problem import Problem
 from bmsvm.models.theta import Sampled
@@ -11,6 +11,7 @@ __all__ = [
     "DEFAULT",
     "PAPER",
     "Hyperparameters",
+    "Machine",
     "Position",
     "Problem",
     "Sampled",

@@ -7,13 +7,14 @@ sees a whitened density; what a user wants to read are deterministic sites.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, NamedTuple, NoReturn, cast
 
 import jax
 import jax.numpy as jnp
 import numpyro
 import numpyro.distributions as dist
 from numpyro.distributions import constraints
+from numpyro.primitives import apply_stack
 
 from bmsvm.models.couplings import class_vector
 from bmsvm.models.hierarchy import Position, latent, noise_prior, precision_prior, scores_of
@@ -24,6 +25,7 @@ from bmsvm.models.whitening import White, colour, white_shapes
 
 __all__ = [
     "Labels",
+    "Machine",
     "hierarchical_model",
     "machine_sites",
     "observation_model",
@@ -52,6 +54,7 @@ class Labels(dist.Distribution):
     arg_constraints: ClassVar[dict[str, Any]] = {"scores": constraints.real_matrix}
     pytree_data_fields = ("scores", "weights")
     pytree_aux_fields = ("likelihood",)
+    has_enumerate_support = True
 
     def __init__(
         self,
@@ -80,6 +83,27 @@ class Labels(dist.Distribution):
         logits = jnp.log(class_probabilities(self.scores, self.likelihood))
         return jax.random.categorical(key, logits, shape=(*sample_shape, *self.batch_shape))
 
+    def enumerate_support(self, expand: bool = True) -> jax.Array:
+        """All class indices, shape (c, n); or (c, 1) without ``expand``."""
+        classes = jnp.arange(self.scores.shape[-1])[:, None]
+        return jnp.broadcast_to(classes, (len(classes), *self.batch_shape)) if expand else classes
+
+
+class Machine(NamedTuple):
+    """What :func:`hierarchical_model` returns to a larger model.
+
+    scores
+        Z, shape (n, c).
+    functions
+        Class functions f at the rows, shape (n, c); None if the weights are integrated out.
+    labels
+        Class indices, observed or drawn, shape (n,); None if the model has none.
+    """
+
+    scores: jax.Array
+    functions: jax.Array | None
+    labels: jax.Array | None
+
 
 def _sample_parameters(family: KernelFamily) -> Any:
     """Kernel parameters as sites, each named by its path in the pytree."""
@@ -97,14 +121,97 @@ def _cholesky_factors(parameters: Any, precision: jax.Array, problem: Problem) -
     return jnp.linalg.cholesky(jnp.eye(problem.n_rows) + seen / precision)
 
 
+class _NotGivenError(Exception):
+    """No handler has a value for a site."""
+
+
+def _given_draw(name: str, shape: tuple[int, ...]) -> jax.Array | None:
+    """Value of a deterministic site in draws that a handler substitutes, or None.
+
+    The message is that of a parameter: ``Predictive`` substitutes no deterministic site unless it
+    is told to, and would draw what the site is computed from anew from its prior.
+    """
+
+    def not_given() -> NoReturn:
+        raise _NotGivenError
+
+    message: Any = {
+        "type": "param",
+        "name": name,
+        "fn": not_given,
+        "args": (),
+        "kwargs": {},
+        "value": None,
+        "scale": None,
+        "cond_indep_stack": [],
+    }
+    try:
+        value = apply_stack(message)["value"]
+    except _NotGivenError:
+        return None
+    if jnp.shape(value) != shape:
+        raise ValueError(
+            f"draws of {name!r} must have shape {shape}, that of the problem; got "
+            f"{jnp.shape(value)}. Predictions at other rows are those of "
+            "bmsvm.Posterior.from_numpyro(mcmc)"
+        )
+    return value
+
+
+def _machine_of_draws(
+    noise_variance: jax.Array, precision: jax.Array, problem: Problem
+) -> Machine | None:
+    """Scores of draws that a handler gives, or drawn given their functions; None without draws."""
+    n, c = problem.n_rows, problem.n_classes
+    scores = _given_draw("scores", (n, c))
+    if scores is not None:
+        return Machine(scores, None, None)
+    intercept = _given_draw("intercept", (c,))
+    if intercept is None:
+        return None
+    coupled = problem.coupling == "sum_to_zero"
+    weights = _given_draw("weights", (problem.factor.eigenvalues.shape[0], problem.n_columns))
+    if weights is None or not coupled or numpyro.prng_key() is None:
+        raise ValueError(
+            "draws must have the scores, or, to replicate labels with "
+            'coupling="sum_to_zero", the weights; got draws without them'
+        )
+    functions = intercept + class_vector(latent(jnp.zeros(()), weights, problem), problem.coupling)
+    left = 0.0 if problem.remainder is None else problem.remainder[:, None]
+    scale = jnp.sqrt(noise_variance * (1 + left / precision))
+    noise = scale * _white("white_noise", n, problem.n_columns)
+    return Machine(functions + class_vector(noise, problem.coupling), functions, None)
+
+
+def _white(name: str, *shape: int) -> jax.Array:
+    """Sample a site of standard normals."""
+    return numpyro.sample(name, dist.Normal().expand(shape).to_event(len(shape)))
+
+
+def _labels(scores: jax.Array, problem: Problem, observed: bool | None) -> jax.Array | None:
+    """Sample the site of the labels: the data, drawn, or none."""
+    if observed is None:
+        return None
+    with numpyro.plate("row", problem.n_rows, dim=-1):
+        labels = problem.labels if observed else None
+        each = Labels(scores, problem.likelihood, problem.row_weights)
+        return numpyro.sample("y", each, obs=labels)
+
+
 def hierarchical_model(
-    problem: Problem, *, integrate_weights: bool = True, observed: bool = True
-) -> None:
+    problem: Problem, *, integrate_weights: bool = True, observed: bool | None = True
+) -> Machine:
     """Run the model of section 3 as a NumPyro program.
 
     Sites: ``noise_variance``, ``precision``, whitened Gaussians, the deterministic ``intercept``
     (class) and ``scores`` (row, class), and the observed ``y`` (row); where the kernel's
     parameters are sampled off a grid, these too, with a Cholesky factor for each of their values.
+
+    Given draws, of :class:`bmsvm.BMSVMGibbs` or of NUTS, the model is conditioned on their scores;
+    or on their intercept and weights, if the scores were not kept. Therefore
+    ``numpyro.infer.log_likelihood(hierarchical_model, draws, problem)`` is the log likelihood given
+    the scores, and ``numpyro.infer.Predictive(hierarchical_model, draws)(key, problem,
+    observed=False)`` replicates the labels of the training rows.
 
     Parameters
     ----------
@@ -115,52 +222,60 @@ def hierarchical_model(
         and the benchmarks use. If not, there are deterministic sites ``weights`` (r, k) and
         ``latent``, the class functions at the rows (row, class), too.
     observed
-        Whether ``y`` is the data. If not it is drawn, as posterior predictive checks need. With
-        draws of :class:`bmsvm.BMSVMGibbs`, whose scores are a deterministic site here, pass
-        ``condition_deterministic=True`` to ``numpyro.infer.Predictive``.
+        Whether ``y`` is the data. If not it is drawn, as posterior predictive checks need, or is a
+        parameter of a larger model. None: there is no ``y``, and a larger model says what depends
+        on the scores.
+
+    Returns
+    -------
+    Machine
+        Scores, class functions and labels, for the rest of a larger model.
+
+    Raises
+    ------
+    ValueError
+        If draws are given that have neither scores nor weights, or are those of other rows.
     """
-    n, k = problem.n_rows, problem.n_columns
-    noise_variance = numpyro.sample("noise_variance", noise_prior(problem))
-    precision = numpyro.sample("precision", precision_prior(problem))
-    scale = jnp.sqrt(noise_variance)
-
-    def white(name: str, *shape: int) -> jax.Array:
-        return numpyro.sample(name, dist.Normal().expand(shape).to_event(len(shape)))
-
     if problem.grid is not None or (problem.family is not None and not integrate_weights):
         raise ValueError(
             "a NumPyro model with the kernel's parameters needs data prepared with "
             'Sampled(grid="off"), and integrate_weights=True'
         )
-    intercept = scale * white("white_intercept", k) / jnp.sqrt(problem.hyper.intercept_precision)
+    n, k = problem.n_rows, problem.n_columns
+    noise_variance = numpyro.sample("noise_variance", noise_prior(problem))
+    precision = numpyro.sample("precision", precision_prior(problem))
+    drawn = _machine_of_draws(noise_variance, precision, problem)
+    if drawn is not None:
+        return drawn._replace(labels=_labels(drawn.scores, problem, observed))
+    scale, functions = jnp.sqrt(noise_variance), None
+    intercept = scale * _white("white_intercept", k) / jnp.sqrt(problem.hyper.intercept_precision)
     if problem.family is not None:
         factors = _cholesky_factors(_sample_parameters(problem.family), precision, problem)
-        noise = white("white_noise", n, k).reshape(n, factors.shape[0], -1)
+        noise = _white("white_noise", n, k).reshape(n, factors.shape[0], -1)
         columns = jnp.einsum("gnm,mgj->ngj", factors, noise).reshape(n, k)
         columns = intercept + scale * columns
     elif integrate_weights:
         inside, outside = white_shapes(problem)
         coordinates = White(
-            white("white_inside", *inside),
-            None if outside is None else white("white_outside", *outside),
+            _white("white_inside", *inside),
+            None if outside is None else _white("white_outside", *outside),
         )
         columns = intercept + scale * colour(coordinates, precision, problem)
     else:
         rank = problem.factor.eigenvalues.shape[0]
-        weights = scale / jnp.sqrt(precision) * white("white_weights", rank, k)
+        weights = scale / jnp.sqrt(precision) * _white("white_weights", rank, k)
         numpyro.deterministic("weights", weights)
-        functions = latent(intercept, weights, problem)
-        columns = functions + scale * white("white_noise", n, k)
+        means = latent(intercept, weights, problem)
+        functions = class_vector(means, problem.coupling)
+        columns = means + scale * _white("white_noise", n, k)
     rows = numpyro.plate("row", n, dim=-2)
     with numpyro.plate("class", problem.n_classes, dim=-1):
         numpyro.deterministic("intercept", class_vector(intercept, problem.coupling))
         with rows:
-            if not integrate_weights:
-                numpyro.deterministic("latent", class_vector(functions, problem.coupling))
+            if functions is not None:
+                numpyro.deterministic("latent", functions)
             scores = numpyro.deterministic("scores", scores_of(columns, problem))
-    with numpyro.plate("row", n, dim=-1):
-        labels = problem.labels if observed else None
-        numpyro.sample("y", Labels(scores, problem.likelihood, problem.row_weights), obs=labels)
+    return Machine(scores, functions, _labels(scores, problem, observed))
 
 
 def machine_sites(position: Position, problem: Problem) -> dict[str, jax.Array]:

@@ -30,6 +30,7 @@ from bmsvm.kernels.low_rank import (
     build_basis_map,
     low_rank_factor,
 )
+from bmsvm.kernels.scales import warn_of_scales
 from bmsvm.models.couplings import COUPLINGS
 from bmsvm.models.hyperparameters import DEFAULT, Hyperparameters
 from bmsvm.models.likelihoods import LIKELIHOODS
@@ -169,6 +170,13 @@ def prepare(
     -------
     Problem
         Arrays in JAX's current default float type; factorisations are computed in float64.
+
+    Warns
+    -----
+    UserWarning
+        If the lengthscale does not suit the features (:mod:`bmsvm.kernels.scales`): rows are nearly
+        independent, or all alike, or one feature determines nearly all distances. Nothing is
+        standardised here; :func:`bmsvm.scaling.learn` does it.
     """
     check_choice("coupling", coupling, COUPLINGS)
     check_choice("likelihood", likelihood, LIKELIHOODS)
@@ -185,6 +193,7 @@ def prepare(
         if in_pieces(X) and not isinstance(X, PiecewiseRows):
             X = cast(Any, PiecewiseRows(X))
     rows, classes, labels = check_rows_and_labels(X, y, precomputed=precomputed)
+    warn_of_scales(rows, covariance, None if isinstance(theta, Sampled) else theta, stacklevel=2)
     weights = None if row_weights is None else check_row_weights(row_weights, len(rows))
     check_count("spare_rows", spare_rows, smallest=0, largest=MOST_SPARE_ROWS)
     if spare_rows:

@@ -21,7 +21,6 @@ float64). ``scale`` must be positive, the slope w not negative; it is 1 where it
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 import jax
@@ -38,8 +37,6 @@ from bmsvm.models.normal_tail import (
 )
 
 __all__ = ["draw", "log_density", "log_normalizer"]
-
-LOG_SQRT_TWO_PI = 0.5 * math.log(2.0 * math.pi)
 
 
 class _Sides(NamedTuple):

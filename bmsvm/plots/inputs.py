@@ -12,6 +12,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from bmsvm._predicting import Predicting
+from bmsvm._validation import said
 
 __all__ = [
     "check_model",
@@ -119,7 +120,7 @@ def codes_of(y: Any, classes: np.ndarray, count: int) -> np.ndarray:
         row = int(np.argmin(codes))
         known = ", ".join(repr(name) for name in list(places)[:12])
         raise ValueError(
-            f"y must have labels among the classes {known}; got y[{row}] = {labels[row]!r}"
+            f"y must have labels among the classes {known}; got y[{row}] = {said(labels[row])}"
         )
     return codes
 

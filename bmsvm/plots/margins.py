@@ -9,7 +9,15 @@ import numpy as np
 from bmsvm._predicting import Predicting
 from bmsvm.models.likelihoods import margin_offset
 from bmsvm.plots.inputs import check_model, draws_of, is_arviz
-from bmsvm.plots.style import MOST_VECTORS, Axes, axes_or_new, class_style, text_colour, text_of
+from bmsvm.plots.style import (
+    MOST_VECTORS,
+    Axes,
+    axes_or_new,
+    class_style,
+    legend_above,
+    text_colour,
+    text_of,
+)
 
 __all__ = ["margins"]
 
@@ -19,13 +27,16 @@ MOST_CLASSES = 30
 def margins(source: Any, *, ax: Axes | None = None) -> Axes:
     """Draw the posterior mean scores of the training rows, and the hinge at -1/(c - 1).
 
-    A row's score for another class than its own is penalised right of the hinge, eq. (6). Scores
-    for the own class are filled points, those for other classes hollow.
+    A row's score for another class than its own is penalised right of the hinge, eq. (6). Of a
+    classifier with ``likelihood="squared"``, whose loss is the squared distance from the code of
+    the class, the codes 1 and -1/(c - 1) are drawn instead. Scores for the own class are filled
+    points, those for other classes hollow.
 
     Parameters
     ----------
     source
-        A fitted classifier; or ArviZ data with the scores z (row, class) and the labels.
+        A fitted classifier; or ArviZ data with the labels, and the scores z or the functions f
+        (row, class), whose posterior means are then drawn.
     ax
         Axes to draw on; new ones if None.
 
@@ -34,7 +45,7 @@ def margins(source: Any, *, ax: Axes | None = None) -> Axes:
     matplotlib.axes.Axes
         Two collections of points for each class: its own rows, and the others.
     """
-    scores, codes, names = _scores(source)
+    scores, codes, names, what = _scores(source)
     c = len(names)
     if c > MOST_CLASSES:
         raise ValueError(f"margins is for at most {MOST_CLASSES} classes; source has {c}")
@@ -55,20 +66,25 @@ def margins(source: Any, *, ax: Axes | None = None) -> Axes:
                 alpha=0.8,
                 rasterized=len(codes) > MOST_VECTORS,
             )
+    line = ax.axvline(hinge, color=colour, linestyle="--", linewidth=1)
+    label = f"hinge, {hinge:.3g}"
+    if isinstance(source, Predicting) and source.posterior_.problem.likelihood == "squared":
+        ax.axvline(1, color=colour, linestyle="--", linewidth=1)
+        label = f"codes, {hinge:.3g} and 1"
     handles = {
         "own class": ax.scatter([], [], color=colour, s=14),
         "other classes": ax.scatter([], [], facecolors="none", edgecolors=colour, s=14),
-        f"hinge, {hinge:.3g}": ax.axvline(hinge, color=colour, linestyle="--", linewidth=1),
+        label: line,
     }
-    place: dict[str, Any] = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0), "ncols": 3}
-    ax.legend(list(handles.values()), list(handles), fontsize="small", frameon=False, **place)
+    legend_above(ax, list(handles.values()), list(handles))
     ax.set_yticks(range(c), [text_of(name) for name in names])
-    ax.set(xlabel="posterior mean of z", ylim=(-0.6, c - 0.4))
+    ax.tick_params("y", labelsize="small" if c > 10 else None)
+    ax.set(xlabel=f"posterior mean of {what}", ylim=(-0.6, c - 0.4))
     return ax
 
 
-def _scores(source: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Mean scores (n, c), class indices (n,) and names (c,)."""
+def _scores(source: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, str]:
+    """Mean scores (n, c), class indices (n,), names (c,), and what was averaged."""
     if isinstance(source, Predicting):
         posterior = check_model(source).posterior_
         n = len(posterior.training_rows)  # the problem may have spare rows beyond these
@@ -76,12 +92,18 @@ def _scores(source: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
             means = posterior.flat("scores").mean(axis=0)[:n]
         else:  # integrated out: their mean is that of the functions
             means = posterior.functions(posterior.training_rows)
-        return means, np.asarray(posterior.problem.labels)[:n], source.classes_
-    scores = draws_of(source, "scores")
+        return means, np.asarray(posterior.problem.labels)[:n], source.classes_, "z"
     if not is_arviz(source):
         raise TypeError(
             "source must be a fitted classifier or ArviZ data, which has the labels; got "
             f"{type(source).__name__}"
         )
+    known = [name for name in ("scores", "functions") if name in source["posterior"]]
+    if not known:
+        raise ValueError(
+            "source must have the scores or the functions: pass the classifier itself, or "
+            "to_arviz(model, functions=True)"
+        )
+    means = draws_of(source, known[0]).mean(axis=(0, 1))
     codes, names = source["observed_data"]["y"], source["posterior"]["class"]
-    return scores.mean(axis=(0, 1)), np.asarray(codes), np.asarray(names)
+    return means, np.asarray(codes), np.asarray(names), "z" if known[0] == "scores" else "f"

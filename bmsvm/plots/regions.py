@@ -11,13 +11,23 @@ from bmsvm._inputs import is_precomputed
 from bmsvm._validation import check_count, check_probability
 from bmsvm.models.likelihoods import margin_offset
 from bmsvm.plots.inputs import check_model, codes_of
-from bmsvm.plots.style import Axes, axes_or_new, class_style, mark_class, text_of
+from bmsvm.plots.style import (
+    Axes,
+    axes_or_new,
+    class_style,
+    legend_beside,
+    mark_class,
+    text_of,
+)
 from bmsvm.prediction.uncertainty import entropy
 
 __all__ = ["Plane", "decision_regions", "support_share"]
 
 PALEST, STRONGEST = 0.08, 0.62
 """Share of a class's colour at the largest entropy, and at entropy zero."""
+
+MOST_INSIDE = 5
+"""Number of classes above which the legend is beside the regions."""
 
 DARK = "#202020"
 """Colour of what is drawn on the regions, which are light in any style."""
@@ -54,7 +64,8 @@ def decision_regions(
 
     Dotted lines are where the entropy is half of its maximum. With labels, rows are drawn with the
     marker of their class, and support-like rows have a ring: those whose function for some other
-    class is beyond the hinge, f_j > -1/(c - 1), in at least ``support`` of the draws. Rows are
+    class is beyond the hinge, f_j > -1/(c - 1), in at least ``support`` of the draws. With
+    ``likelihood="squared"`` there is no hinge, all rows support, and none has a ring. Rows are
     drawn at their projections; the regions are those of the plane itself.
 
     Parameters
@@ -101,10 +112,15 @@ def decision_regions(
     if codes is not None:
         for number, name in enumerate(model.classes_):
             mark_class(ax, points[codes == number], number, name, edge=DARK)
-        ring: dict[str, Any] = {"facecolors": "none", "edgecolors": DARK, "linewidths": 0.8}
-        first, second = points[support_share(model, X, codes) >= support].T
-        ax.scatter(first, second, s=60, label="support-like", **ring)
-        ax.legend(fontsize="small", loc="best", facecolor="white", edgecolor=DARK, labelcolor=DARK)
+        if model.posterior_.problem.likelihood != "squared":
+            ring: dict[str, Any] = {"facecolors": "none", "edgecolors": DARK, "linewidths": 0.8}
+            first, second = points[support_share(model, X, codes) >= support].T
+            ax.scatter(first, second, s=60, label="support-like", **ring)
+        if len(model.classes_) > MOST_INSIDE:
+            legend_beside(ax)
+        else:
+            dark: dict[str, Any] = {"facecolor": "white", "edgecolor": DARK, "labelcolor": DARK}
+            ax.legend(fontsize="small", loc="best", **dark)
     ax.set(xlabel=plane.names[0], ylabel=plane.names[1])
     return ax
 

@@ -9,7 +9,7 @@ from jax.typing import ArrayLike
 
 from bmsvm._validation import check_probability
 from bmsvm.plots.inputs import check_probabilities, share_interval
-from bmsvm.plots.style import Axes, axes_or_new, class_style, text_colour
+from bmsvm.plots.style import Axes, axes_or_new, class_style, legend_above, text_colour
 
 __all__ = ["rejection"]
 
@@ -72,5 +72,5 @@ def rejection(
     # The intervals of very few rows would determine the range.
     enough = accepted >= min(len(order), max(10, len(order) // 20))
     ax.set_ylim(min(lower[enough].min(), expected[enough].min()) - 0.02, 1.01)
-    ax.legend(loc="lower right", fontsize="small")
+    legend_above(ax)
     return ax

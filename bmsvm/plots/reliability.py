@@ -9,7 +9,7 @@ from jax.typing import ArrayLike
 
 from bmsvm._validation import check_count, check_probability
 from bmsvm.plots.inputs import check_probabilities, share_interval
-from bmsvm.plots.style import Axes, axes_or_new, class_style, text_colour, text_of
+from bmsvm.plots.style import Axes, axes_or_new, class_style, legend_above, text_colour, text_of
 
 __all__ = ["Reliability", "reliability", "reliability_table"]
 
@@ -116,11 +116,21 @@ def reliability(
         linewidth=0,
         label=f"{level:.0%} interval",
     )
-    ax.plot(table.predicted, table.observed, style.marker, color=style.colour, label="observed")
-    for middle, high, count in zip(table.edges.mean(1), table.upper, table.rows, strict=True):
+    points: dict[str, Any] = {"color": style.colour, "label": "observed", "clip_on": False}
+    ax.plot(table.predicted, table.observed, style.marker, zorder=3, **points)
+    tops = np.maximum(table.upper, table.observed)
+    for middle, high, count in zip(table.edges.mean(1), tops, table.rows, strict=True):
         label: dict[str, Any] = {"ha": "center", "va": "bottom", "fontsize": "x-small"}
-        ax.annotate(str(count), (middle, high), color=colour, **label)
+        lift: dict[str, Any] = {"xytext": (0, 5), "textcoords": "offset points"}
+        ax.annotate(str(count), (middle, high), color=colour, **label, **lift, **_halo(ax))
     ax.set(xlabel=f"predicted probability, {what}", ylabel="observed share")
-    ax.set(xlim=(0, 1), ylim=(0, 1.08))
-    ax.legend(loc="lower right", fontsize="small")
+    ax.set(xlim=(0, 1), ylim=(0, 1.1))
+    legend_above(ax)
     return ax
+
+
+def _halo(ax: Axes) -> dict[str, Any]:
+    """Return settings of text that stays readable on a line."""
+    from matplotlib.patheffects import withStroke
+
+    return {"path_effects": [withStroke(linewidth=2.5, foreground=ax.get_facecolor())], "zorder": 4}

@@ -19,6 +19,9 @@ __all__ = [
     "Style",
     "axes_or_new",
     "class_style",
+    "legend_above",
+    "legend_beside",
+    "log_ticks",
     "mark_class",
     "text_colour",
     "text_of",
@@ -34,6 +37,9 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "*", "p")
 LINES = ("-", "--", ":", "-.", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 4)), (0, (8, 3)))
 
 LONGEST_NAME = 24
+
+LONGEST_LEGEND = 16
+"""Largest number of entries of a legend in one column."""
 
 MOST_VECTORS = 2000
 """Number of points above which a vector file holds them as an image."""
@@ -70,6 +76,41 @@ def axes_or_new(ax: Axes | None) -> Axes:
     except ImportError as error:
         raise ImportError("bmsvm.plots needs Matplotlib: pip install 'bmsvm[plots]'") from error
     return plt.subplots(layout="constrained")[1]
+
+
+def legend_above(ax: Axes, *args: Any) -> None:
+    """Put the legend in one line above the axes, where it covers nothing."""
+    place: dict[str, Any] = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0)}
+    count = len(args[0]) if args else len(ax.get_legend_handles_labels()[1])
+    ax.legend(*args, ncols=min(count, 4), fontsize="small", frameon=False, **place)
+
+
+def legend_beside(ax: Axes) -> None:
+    """Put a legend of many entries to the right of the axes, in columns."""
+    count = len(ax.get_legend_handles_labels()[1])
+    place: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.01, 1.02)}
+    columns = -(-count // LONGEST_LEGEND)
+    spacing: dict[str, Any] = {"columnspacing": 0.8, "handletextpad": 0.2, "borderpad": 0.2}
+    ax.legend(ncols=columns, fontsize="x-small", frameon=False, **place, **spacing)
+
+
+def log_ticks(ax: Axes) -> None:
+    """Label a logarithmic x axis with few plain numbers that do not overlap, on any range."""
+    from matplotlib import ticker
+
+    low, high = ax.get_xlim()
+    decades = np.log10(high / low)
+    if decades < 0.8:
+        places: Any = ticker.MaxNLocator(4, steps=[1, 2, 2.5, 5, 10])
+    elif decades < 1.8:
+        places = ticker.LogLocator(subs=(1, 2, 5))
+    elif decades < 3:
+        places = ticker.LogLocator(subs=(1, 3))
+    else:
+        places = ticker.LogLocator(numticks=6)
+    ax.xaxis.set_major_locator(places)
+    ax.xaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:.6g}"))
+    ax.xaxis.set_minor_formatter(ticker.NullFormatter())
 
 
 def text_colour() -> Any:

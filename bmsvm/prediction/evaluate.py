@@ -32,16 +32,12 @@ from bmsvm.kernels.factor import RANK_MULTIPLE, Factor, projection
 from bmsvm.kernels.functions import Kernel, Precomputed, own_values
 from bmsvm.kernels.low_rank import raw_basis
 from bmsvm.models.couplings import class_map, class_vector
-from bmsvm.models.likelihoods import (
-    log_likelihood_given_functions,
-    probabilities_given_functions,
-)
+from bmsvm.models.likelihoods import probabilities_given_functions
 
 __all__ = [
     "Draws",
     "Stage",
     "functions_and_probabilities",
-    "log_mean_likelihoods",
     "pad_rows",
     "projection_of",
 ]
@@ -248,51 +244,3 @@ def _probabilities(
         likelihood,
     )
     return jnp.stack(each, axis=1)
-
-
-def log_mean_likelihoods(
-    functions: np.ndarray,
-    noise: np.ndarray,
-    noise_variance: np.ndarray,
-    labels: np.ndarray,
-    weights: np.ndarray | None,
-    *,
-    likelihood: str,
-) -> np.ndarray:
-    """``log E p(y | f + noise)`` of each draw and row, shape (s, n).
-
-    Parameters
-    ----------
-    functions
-        Class functions f, shape (s, n, c).
-    noise
-        Points of the noise, shape (s, J, c).
-    noise_variance
-        sigma2, shape (s,).
-    labels, weights
-        Class index and weight of each row, shape (n,); weights are None if all are one.
-    likelihood
-        Name of the likelihood.
-    """
-    with jax.enable_x64(True):
-        given = (functions, noise, noise_variance, labels, weights)
-        return np.asarray(_log_means(*given, likelihood=likelihood))
-
-
-@functools.partial(jax.jit, static_argnames="likelihood")
-def _log_means(
-    functions: jax.Array,
-    noise: jax.Array,
-    noise_variance: jax.Array,
-    labels: jax.Array,
-    weights: jax.Array | None,
-    *,
-    likelihood: str,
-) -> jax.Array:
-    def one_draw(draw):
-        function, around, variance = draw
-        return log_likelihood_given_functions(
-            function, around, variance, labels, likelihood, weights
-        )
-
-    return jax.lax.map(one_draw, (functions, noise, noise_variance))

@@ -36,7 +36,18 @@ from bmsvm.models.quadrature import normal_points
 from bmsvm.models.theta import nearest_on_grid
 from bmsvm.models.whitening import matrix_function, shrinkage
 
-__all__ = ["HeldOutDraws", "LeaveOneOut", "cavity", "held_out_draws", "leave_one_out"]
+__all__ = [
+    "HeldOutDraws",
+    "LeaveOneOut",
+    "cavity",
+    "held_out_draws",
+    "leave_one_out",
+    "log_mean_likelihoods",
+    "smoothed_weights",
+]
+
+FEWEST_SMOOTHED = 25
+"""Draws from which on a fifth of them, the tail, are the five that ArviZ needs."""
 
 
 class LeaveOneOut(NamedTuple):
@@ -112,9 +123,19 @@ def _over_cavities(
             mean, variance = cavity(columns, draw["precision"], draw["noise_variance"], here)
         around = mean[:, None] + jnp.sqrt(variance)[:, None, None] * nodes
         scores = class_vector(around, problem.coupling)  # (n, nodes, c)
-        log_mean = likelihoods.log_mean_likelihood(
-            scores, problem.labels, problem.likelihood, problem.row_weights
-        )
+        if problem.likelihood == "squared":  # narrow: in closed form
+            log_mean = likelihoods.log_likelihood_given_functions(
+                class_vector(mean, problem.coupling),
+                scores[0],
+                variance,
+                problem.labels,
+                problem.likelihood,
+                problem.row_weights,
+            )
+        else:
+            log_mean = likelihoods.log_mean_likelihood(
+                scores, problem.labels, problem.likelihood, problem.row_weights
+            )
         if point is not None:
             noise_variance = draw["noise_variance"]
             own = jnp.sqrt(jnp.maximum(variance - noise_variance, 0.0))
@@ -126,7 +147,7 @@ def _over_cavities(
     return jax.lax.map(one, (draws, points))
 
 
-def _smooth(log_ratios: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def smoothed_weights(log_ratios: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Normalised log weights (n, s), smoothed, and Pareto's k (n,), of log ratios (n, s)."""
     log_weights, pareto_k = np.zeros(log_ratios.shape), np.zeros(len(log_ratios))
     # If all are equal the label had no weight, and there is no tail.
@@ -138,7 +159,30 @@ def _smooth(log_ratios: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _pareto_smoothed(log_ratios: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Pareto-smoothed log weights and Pareto's k by ArviZ, of whichever version."""
+    """Pareto-smoothed log weights and Pareto's k by ArviZ, of whichever version.
+
+    Of fewer than 25 draws no tail can be fitted, nor one whose values are all the same: the
+    weights stay as they are, and k is infinite.
+    """
+    log_weights, pareto_k = log_ratios.copy(), np.full(len(log_ratios), np.inf)
+    fits = _has_tail(log_ratios)
+    if np.any(fits):
+        log_weights[fits], pareto_k[fits] = _smoothed_by_arviz(log_ratios[fits])
+    return log_weights, pareto_k
+
+
+def _has_tail(log_ratios: np.ndarray) -> np.ndarray:
+    """Whether a tail can be fitted to each row of log ratios (n, s): shape (n,)."""
+    n, s = log_ratios.shape
+    if s < FEWEST_SMOOTHED:
+        return np.zeros(n, bool)
+    length = int(min(s / 5, 3 * np.sqrt(s)))
+    tail = np.partition(log_ratios, s - length, axis=1)[:, s - length :]
+    return np.ptp(tail, axis=1) > 0
+
+
+def _smoothed_by_arviz(log_ratios: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Log weights and Pareto's k of log ratios whose tails can be fitted."""
     if hasattr(arviz, "psislw"):  # ArviZ 0.x
         return arviz.psislw(log_ratios)
     from arviz_stats.base import array_stats
@@ -165,7 +209,7 @@ def leave_one_out(
         Quasi-random points at which means over cavities are taken; a power of two.
     """
     log_means, each = _evaluate(draws, problem, num_nodes, None)
-    log_weights, pareto_k = _smooth(-log_means.T)
+    log_weights, pareto_k = smoothed_weights(-log_means.T)
     probabilities = np.einsum("is,sic->ic", np.exp(log_weights), each)
     own = probabilities[np.arange(problem.n_rows), np.asarray(problem.labels)]
     return LeaveOneOut(np.log(own), probabilities, pareto_k)
@@ -193,8 +237,15 @@ def held_out_draws(
     shape = (len(np.asarray(draws["precision"])), problem.n_rows, problem.n_columns)
     points = np.random.default_rng(seed).standard_normal(shape) if remainder else np.zeros(shape)
     log_means, each = _evaluate(draws, problem, num_nodes, points)
-    log_weights, pareto_k = _smooth(-log_means.T)
+    log_weights, pareto_k = smoothed_weights(-log_means.T)
     return HeldOutDraws(np.moveaxis(each, 0, -1), np.exp(log_weights), pareto_k)
+
+
+def log_mean_likelihoods(
+    draws: Mapping[str, ArrayLike], problem: Problem, *, num_nodes: int = 128
+) -> np.ndarray:
+    """``log m_i`` of each draw and row, shape (s, n); arguments as in :func:`leave_one_out`."""
+    return _evaluate(draws, problem, num_nodes, None)[0]
 
 
 def _evaluate(

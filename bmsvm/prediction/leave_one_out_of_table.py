@@ -13,7 +13,7 @@ import numpy as np
 import scipy.special
 
 from bmsvm._validation import check_count
-from bmsvm.inference.table import PosteriorTable, check_tabled
+from bmsvm.inference.table import PosteriorTable, RegressionOfCodes, check_tabled
 from bmsvm.models import squared
 from bmsvm.models.couplings import contrast
 from bmsvm.models.likelihoods import squared_scale
@@ -21,7 +21,7 @@ from bmsvm.models.problem import Problem
 from bmsvm.models.quadrature import normal_points
 from bmsvm.prediction.leave_one_out import HeldOutDraws, LeaveOneOut
 
-__all__ = ["held_out_draws_of_table", "leave_one_out_of_table"]
+__all__ = ["held_out_draws_of_table", "label_evidence", "leave_one_out_of_table"]
 
 TABLE_STEP = 1.0
 """Distance of points of the table, in standard deviations; see :mod:`bmsvm.inference.table`."""
@@ -139,15 +139,46 @@ def _without_labels(
             mean, variance = squared.without_own_label(
                 *squared.functions_at(design, moments, cell), codes, information
             )
-            spread = 1 + information * variance  # of the code, over that of its noise
-            distance = np.sum((codes - mean) ** 2, axis=1)
             means[place] = mean
             # What a basis of low rank leaves is part of the functions, and of x.
             variances[place] = variance + x - table.cells.noise_variance[cells[place]]
-            logs[place] = -0.5 * (
-                information * distance / spread + k * (np.log(spread) - _log(information))
-            )
+            logs[place] = _log_evidence(codes, mean, variance, information)
     return means, variances, logs
+
+
+def label_evidence(
+    rows: RegressionOfCodes,
+    chosen: np.ndarray,
+    x: float,
+    moments: squared.Moments,
+    cell: squared.Cell,
+) -> np.ndarray:
+    """``log p(y_i | other labels, theta, tau, sigma2)`` of rows, of the pseudo-likelihood: (n,).
+
+    Parameters
+    ----------
+    rows, x, moments, cell
+        The rows at one theta, and the posterior at one cell; see :mod:`bmsvm.inference.table`.
+    chosen
+        Indices of the rows.
+    """
+    codes, information = rows.codes[chosen], rows.information(x)[chosen]
+    mean, variance = squared.without_own_label(
+        *squared.functions_at(rows.design(chosen), moments, cell), codes, information
+    )
+    # N(code; f, N_i) over its value at the code for scores without noise, (2 pi s^2/w)^(-k/2).
+    constant = 0.5 * codes.shape[1] * _log(rows.weights[chosen] / rows.scale2)
+    return _log_evidence(codes, mean, variance, information) - constant
+
+
+def _log_evidence(
+    codes: np.ndarray, mean: np.ndarray, variance: np.ndarray, information: np.ndarray
+) -> np.ndarray:
+    """Log of N(code; mean, variance + 1/information) without its power of 2 pi, shape (n,)."""
+    spread = 1 + information * variance  # of the code, over that of its noise
+    distance = np.sum((codes - mean) ** 2, axis=1)
+    k = codes.shape[1]
+    return -0.5 * (information * distance / spread + k * (np.log(spread) - _log(information)))
 
 
 def _log(information: np.ndarray) -> np.ndarray:

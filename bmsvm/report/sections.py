@@ -2,46 +2,36 @@
 
 from __future__ import annotations
 
+import datetime
 import functools
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+import platform
+from importlib.metadata import version
+from typing import Any
 
 import numpy as np
 
 from bmsvm import plots
 from bmsvm._version import __version__
 from bmsvm.convergence import SMALLEST_ESS
-from bmsvm.plots.confusion import MOST_CLASSES
 from bmsvm.plots.margins import MOST_CLASSES as MOST_MARGINS
-from bmsvm.report.evaluation import LEVEL, Evaluation
+from bmsvm.plots.regions import MOST_INSIDE
+from bmsvm.plots.style import COLOURS, LONGEST_LEGEND
+from bmsvm.report import predicted
+from bmsvm.report.evaluation import Evaluation
 from bmsvm.report.figures import Figure, figure
+from bmsvm.report.parts import LONGEST_NAME, Section, Table, some
 from bmsvm.summary import Summary, shown
 
-__all__ = ["Section", "Table", "build_sections"]
+__all__ = ["build_sections", "model_facts"]
 
-WORST_ROWS = 12
 WORST_QUANTITIES = 8
-DRAWN_ROWS = 1000
 RESOLUTION = 48
-LONGEST_NAME = 80
-
-
-class Table(NamedTuple):
-    """A table: its heading, its rows, and the columns that hold numbers."""
-
-    head: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    numbers: Sequence[int] = ()
-
-
-class Section(NamedTuple):
-    """A part of the page: a heading, paragraphs, a table, a folded table, figures."""
-
-    title: str
-    texts: Sequence[str] = ()
-    table: Table | None = None
-    details: Table | None = None
-    figures: Sequence[Figure] = ()
+PACKAGES = ("jax", "numpyro", "numpy", "scikit-learn")
+SCALARS = {
+    "precision": "log tau, the precision of the weights",
+    "noise_variance": "log sigma2, the noise variance of the scores",
+    "lengthscale": "log theta, the lengthscale",
+}
 
 
 def build_sections(
@@ -50,7 +40,7 @@ def build_sections(
     training: tuple[np.ndarray, np.ndarray] | None,
     found: Evaluation | None,
 ) -> list[Section]:
-    """Return the sections of a page.
+    """Return the sections of a page: predictions, classes, doubt, posterior, chains, settings.
 
     Parameters
     ----------
@@ -63,26 +53,64 @@ def build_sections(
     found
         Predictions of labelled rows, if there are any.
     """
-    parts = [
-        _settings(model, summary),
-        _convergence(model, summary),
+    rest = [
         Section("Posterior", figures=_posterior_figures(model, training)),
-        _classes(summary, found),
+        _chains(model, summary),
+        _settings(model, summary),
     ]
-    return parts if found is None else [*parts, _predictions(model, found), _worst(model, found)]
+    if found is None:
+        return [predicted.classes(model, summary, None), *rest]
+    return [
+        predicted.scores(model, summary, found),
+        predicted.classes(model, summary, found),
+        predicted.doubt(model, found),
+        *rest,
+    ]
+
+
+def model_facts(model: Any, summary: Summary) -> dict[str, str]:
+    """Return the facts of a summary, and what is needed to fit the model again, by heading."""
+    versions = {"bmsvm": __version__, "Python": platform.python_version()}
+    versions |= {package: version(package) for package in PACKAGES}
+    return {
+        **summary.facts,
+        "Seed": _seed(model),
+        "Versions": ", ".join(f"{name} {number}" for name, number in versions.items()),
+        "Report written": today(),
+        "Features": _features(model),
+    }
+
+
+def today() -> str:
+    """Return the date."""
+    return datetime.date.today().isoformat()
+
+
+def _features(model: Any, most: int = 100) -> str:
+    names = getattr(model, "feature_names_in_", None)
+    if names is None:
+        return f"{model.n_features_in_}, without names"
+    more = ", …" if len(names) > most else ""
+    return ", ".join(shown(name, LONGEST_NAME) for name in names[:most]) + more
+
+
+def _seed(model: Any) -> str:
+    """Return the seed that was given, or the one that was drawn."""
+    if isinstance(model.random_state, int | np.integer):
+        return f"{model.random_state}, as given"
+    return f"none was given; the chains used {model.seed_}"
 
 
 def _settings(model: Any, summary: Summary) -> Section:
-    facts = {**summary.facts, "Seed": model.seed_, "Version": f"bmsvm {__version__}"}
-    parameters = model.get_params(deep=False)
+    facts, parameters = model_facts(model, summary), model.get_params(deep=False)
     return Section(
         "Model",
-        table=Table((), [(name, shown(value)) for name, value in facts.items()]),
+        table=Table((), [(name, shown(value, 1000)) for name, value in facts.items()]),
         details=Table((), [(name, shown(repr(parameters[name]))) for name in sorted(parameters)]),
     )
 
 
-def _convergence(model: Any, summary: Summary) -> Section:
+def _chains(model: Any, summary: Summary) -> Section:
     """Return the worst quantities, the acceptance rates, and traces."""
     found = sorted(model.diagnostics_.items(), key=lambda item: -item[1].r_hat)
     rows = [
@@ -107,12 +135,12 @@ def _convergence(model: Any, summary: Summary) -> Section:
         steps, size = (np.mean(samples[name]) for name in ("num_steps", "step_size"))
         texts.append(f"Mean number of Hamiltonian steps: {steps:.0f}, of size {size:.2g}.")
     traces = [
-        figure(functools.partial(_trace, model, name), f"Trace of {name}.", size=(5.2, 2.6))
-        for name in ("precision", "noise_variance", "lengthscale")
+        figure(functools.partial(_trace, model, name), f"Trace of {symbol}.", size=(5.2, 2.6))
+        for name, symbol in SCALARS.items()
         if name in samples and samples[name].ndim == 2
     ]
     table = Table(("Quantity", "R-hat", "ESS"), rows, (1, 2)) if rows else None
-    return Section("Convergence", texts, table, figures=traces)
+    return Section("Chains", texts=texts, table=table, figures=traces)
 
 
 def _trace(model: Any, name: str, ax: Any) -> None:
@@ -120,137 +148,33 @@ def _trace(model: Any, name: str, ax: Any) -> None:
 
 
 def _posterior_figures(model: Any, training: tuple[np.ndarray, np.ndarray] | None) -> list[Figure]:
-    drawn = [
-        figure(
-            lambda ax: plots.regularization(model, ax=ax),
-            "Posterior of the regularisation tau / sigma2.",
-        )
-    ]
-    if "lengthscale" in model.posterior_.samples and np.size(model.lengthscale_) == 1:
-        drawn.append(figure(lambda ax: plots.lengthscale(model, ax=ax), "Lengthscale theta."))
-    if len(model.classes_) <= MOST_MARGINS:
-        caption = (
-            "Mean scores of the training rows. Scores for other classes are penalised right of "
-            "the hinge."
-        )
-        drawn.append(figure(lambda ax: plots.margins(model, ax=ax), caption))
+    c, drawn = len(model.classes_), []
     if training is not None and model.n_features_in_ >= 2:
-        X, y = (each[_some(len(each))] for each in training)
+        X, y = (each[some(len(each))] for each in training)
+        rows = f"the {len(y)}" if len(y) == len(training[1]) else f"{len(y)} of {len(training[1])}"
+        again = " Colours are used several times, with other markers." if c > len(COLOURS) else ""
+        beside = 0.0 if c <= MOST_INSIDE else 1.6 if c < LONGEST_LEGEND else 3.2
         drawn.append(
             figure(
                 lambda ax: plots.decision_regions(model, X, y, resolution=RESOLUTION, ax=ax),
                 "Most probable class, paler where the predictive entropy is larger, with "
-                f"{len(y)} of {len(training[1])} training rows.",
+                f"{rows} training rows.{again}",
+                size=(5.2 + beside, 3.7),
             )
         )
-    return drawn
-
-
-def _some(count: int) -> np.ndarray:
-    """Return the indices of at most DRAWN_ROWS rows, evenly spaced."""
-    return np.unique(np.linspace(0, count - 1, min(count, DRAWN_ROWS)).astype(int))
-
-
-def _classes(summary: Summary, found: Evaluation | None) -> Section:
-    """Return the size of each class, and how well it is predicted."""
-    total = sum(count for _, count in summary.classes)
-    names = [shown(name, LONGEST_NAME) for name, _ in summary.classes]
-    head = ["Class", "Training rows", "Share"]
-    rows = [
-        [name, str(count), f"{count / total:.1%}"]
-        for name, (_, count) in zip(names, summary.classes, strict=True)
-    ]
-    if found is None:
-        return Section("Classes", table=Table(head, rows, (1, 2)))
-    head += ["Rows", "Accuracy", "Mean probability", "Most frequent error", "Its rows"]
-    for number, row in enumerate(rows):
-        mine = found.codes == number
-        count, errors = int(mine.sum()), np.bincount(found.predicted[mine], minlength=len(names))
-        right, errors[number] = errors[number], 0
-        row += [str(count)]
-        row += [f"{right / count:.1%}", f"{found.own[mine].mean():.2f}"] if count else ["–", "–"]
-        worst = int(errors.argmax())
-        row += [names[worst], str(errors[worst])] if errors[worst] else ["–", "–"]
-    text = f"Accuracy and mean probability of the true class are of the {_which(found)}."
-    return Section("Classes", [text], Table(head, rows, (1, 2, 3, 4, 5, 7)))
-
-
-def _which(found: Evaluation) -> str:
-    return "training rows, whose labels the model has seen" if found.seen else "held-out rows"
-
-
-def _predictions(model: Any, found: Evaluation) -> Section:
-    """Return scores and plots of the predictions; no scores of the training rows."""
-    drawn = _prediction_figures(model, found)
-    if found.seen:
-        text = (
-            "Predictions of training rows are too optimistic. For scores, give held-out rows and "
-            "their labels to write_report."
+    if c <= MOST_MARGINS:
+        caption = (
+            "Mean scores of the training rows. Scores for other classes are penalised right of "
+            "the hinge."
         )
-        return Section("Predictions of training rows", [text], figures=drawn)
-    rows = [
-        (
-            score.name,
-            f"{score.value:.3f}",
-            "" if np.isnan(score.lower) else f"{score.lower:.3f} – {score.upper:.3f}",
+        size = (5.2, max(3.7, 1.0 + 0.24 * c))
+        drawn.append(figure(lambda ax: plots.margins(model, ax=ax), caption, size=size))
+    drawn.append(
+        figure(
+            lambda ax: plots.regularization(model, ax=ax),
+            "Posterior of the regularisation tau / sigma2.",
         )
-        for score in found.scores()
-    ]
-    table = Table(("Score", "Value", f"{LEVEL:.0%} interval"), rows, (1, 2))
-    text = f"{len(found.codes)} rows."
-    return Section("Predictions of held-out rows", [text], table, figures=drawn)
-
-
-def _prediction_figures(model: Any, found: Evaluation) -> list[Figure]:
-    drawn: list[Figure] = []
-    chances, y, names = found.probabilities, found.y, model.classes_
-    if not found.seen:
-        drawn += [
-            figure(
-                lambda ax: plots.reliability(chances, y, classes=names, level=LEVEL, ax=ax),
-                "Calibration of the most probable class, with the number of rows of each bin.",
-            ),
-            figure(
-                lambda ax: plots.rejection(chances, y, classes=names, level=LEVEL, ax=ax),
-                "Accuracy if the least certain rows are rejected.",
-            ),
-        ]
-    if len(names) <= MOST_CLASSES:
-        side = min(max(3.7, 1.6 + 0.55 * len(names)), 9.0)
-        drawn.append(
-            figure(
-                lambda ax: plots.confusion(model, found.X, y, level=LEVEL, ax=ax),
-                f"Confusion matrix, with {LEVEL:.0%} posterior intervals of the counts.",
-                size=(max(5.2, side + 0.6), side),
-            )
-        )
-    if len(names) == 3:
-        some = _some(len(y))
-        drawn.append(
-            figure(
-                lambda ax: plots.ternary(chances[some], y[some], classes=names, ax=ax),
-                f"Probabilities of {len(some)} of {len(y)} rows.",
-            )
-        )
-    return drawn
-
-
-def _worst(model: Any, found: Evaluation) -> Section:
-    head = ("Row", "True class", "Its probability", "Predicted", "Its probability", "Epistemic")
-    names = [shown(name, LONGEST_NAME) for name in model.classes_]
-    rows = [
-        (
-            shown(found.rows[row], LONGEST_NAME),
-            names[found.codes[row]],
-            f"{found.own[row]:.3f}",
-            names[found.predicted[row]],
-            f"{found.probabilities[row, found.predicted[row]]:.3f}",
-            f"{found.epistemic[row]:.3f}",
-        )
-        for row in found.worst(WORST_ROWS)
-    ]
-    text = (
-        f"{len(rows)} {_which(found)}, with the smallest probability of the true class. "
-        "Epistemic uncertainty is in nats."
     )
-    return Section("Worst predictions", [text], Table(head, rows, (2, 4, 5)))
+    if "lengthscale" in model.posterior_.samples and np.size(model.lengthscale_) == 1:
+        drawn.append(figure(lambda ax: plots.lengthscale(model, ax=ax), "Lengthscale theta."))
+    return drawn

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 
 from bmsvm._inputs import is_precomputed
+from bmsvm._version import __version__
 from bmsvm.checkpoint import replacing
 from bmsvm.convergence import advice
 from bmsvm.plots.inputs import check_model
-from bmsvm.report.evaluation import evaluate
-from bmsvm.report.sections import build_sections
-from bmsvm.summary import shown, summarise_model
+from bmsvm.report.evaluation import Evaluation, evaluate
+from bmsvm.report.sections import build_sections, today
+from bmsvm.summary import Summary, shown, summarise_model
 
 __all__ = ["report_html", "write_report"]
 
@@ -32,9 +33,10 @@ def write_report(
 ) -> None:
     """Write a report of a fitted classifier as one HTML page.
 
-    The page has the convergence of the chains, plots of the posterior, and the scores of held-out
-    rows. It contains no scripts, loads nothing, and names from the data are escaped. The file is
-    replaced as a whole or, after an error, left as it was.
+    The page has the scores and the calibration of held-out rows, the classes, the rows that are
+    predicted worst, plots of the posterior, and the convergence of the chains. It contains no
+    scripts, loads nothing, and names from the data are escaped. The file is replaced as a whole or,
+    after an error, left as it was.
 
     Parameters
     ----------
@@ -58,7 +60,7 @@ def write_report(
 def report_html(
     model: Any, X: Any = None, y: Any = None, *, rows: Any = None, title: str | None = None
 ) -> str:
-    """Return the HTML of :func:`write_report`; the same arguments give the same text."""
+    """Return the HTML of :func:`write_report`; the same arguments give the same text on one day."""
     check_model(model)
     if (X is None) != (y is None) or (rows is not None and X is None):
         raise ValueError("X and y must be given together, and rows only with them")
@@ -80,10 +82,19 @@ def report_html(
     )
     return _template().render(
         title=title or "Bayesian multicategory SVM",
+        about=_about(summary, found),
         summary=summary,
         verdict=summary.verdict[0].upper() + summary.verdict[1:],
         advice="" if remedy is None else remedy.removeprefix(f"{summary.verdict}: ") + ".",
         sections=sections,
+    )
+
+
+def _about(summary: Summary, found: Evaluation | None) -> str:
+    """Return what the page is of, in one line."""
+    held_out = "" if found is None or found.seen else f"; {len(found.codes)} held-out rows"
+    return (
+        f"Fitted to {summary.facts['Data']}{held_out}. Written on {today()} by bmsvm {__version__}."
     )
 
 

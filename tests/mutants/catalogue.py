@@ -140,10 +140,10 @@ MUTANTS = (
         "test_samplers.py tuning_stands_still",
     ),
     Mutant(
-        "whitening: noise that the columns do not determine is not drawn",
+        "whitening: noise that the columns do not determine is left out",
         f"{WHITENING}:whiten",
-        "jax.random.normal(key_outside, grouped.shape, grouped.dtype)",
-        "jnp.zeros(grouped.shape, grouped.dtype)",
+        "_grouped(noise.outside, problem)",
+        "jnp.zeros_like(grouped)",
         "test_coordinates.py white_coordinates",
     ),
     Mutant(
@@ -198,8 +198,8 @@ MUTANTS = (
     Mutant(
         "slice: level too low",
         "bmsvm.inference.slice:slice_step",
-        "jax.random.exponential(key_level, dtype=dtype)",
-        "2 * jax.random.exponential(key_level, dtype=dtype)",
+        "jnp.log1p(-places[0])",
+        "2 * jnp.log1p(-places[0])",
         "test_slice.py slice_step_leaves",
     ),
     Mutant(

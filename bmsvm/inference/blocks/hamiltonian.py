@@ -82,7 +82,9 @@ class _Noise(NamedTuple):
     coins: jax.Array
 
 
-def _draw_noise(key: jax.Array, scales: Coordinates, position: Position, problem: Problem) -> _Noise:
+def _draw_noise(
+    key: jax.Array, scales: Coordinates, position: Position, problem: Problem
+) -> _Noise:
     """Draw all random numbers of one sweep."""
     white = scales.white if scales.white.outside is not None else White(jnp.zeros(0), None)
     like = _Noise(scales, white, group(position.weights, problem), jnp.zeros(2))

@@ -1,0 +1,14 @@
+"""``bmsvm demo``: fit, diagnose, predict and plot the wine data."""
+
+from __future__ import annotations
+
+import argparse
+
+from bmsvm.demo import run_demo
+
+__all__ = ["run"]
+
+
+def run(options: argparse.Namespace) -> None:
+    """Run the demonstration."""
+    run_demo(options.output)
