@@ -66,7 +66,10 @@ FEWEST_ROWS = 3
 WATCHED_FUNCTIONS = 60
 """Fewest of these rows, and about how many functions are watched, if there are many classes."""
 
-GOOD_R_HAT, GOOD_ESS, GOOD_ERROR = 1.05, 200.0, 0.01
+SOONEST = 50
+"""Draws of each chain before which chains do not end."""
+
+GOOD_R_HAT, GOOD_ESS, GOOD_ERROR = 1.05, 200.0, 0.015
 """R-hat, effective size, and Monte Carlo error of probabilities, at which chains may end."""
 
 SMALLEST_ACCEPTANCE = 0.3
@@ -164,22 +167,19 @@ def enough_draws(
 ) -> bool:
     """Whether draws are enough, so that chains may end; arguments as in :func:`watch`.
 
-    They are if every watched quantity has an R-hat of at most 1.05 and an effective size of at
+    They are if there are 50 of each chain, every watched quantity has an R-hat of at most 1.05 and an effective size of at
     least 200, and the Monte Carlo error of the class probabilities of watched rows, their standard
-    deviation over the root of their effective size, is at most 0.01.
+    deviation over the root of their effective size, is at most 0.015.
     """
     watched = watch(samples, problem, n_rows, classes)
-    found = diagnose(watched.quantities)
-    if not found:
+    _, values = _moving(watched.quantities)
+    if values.size == 0 or values.shape[1] < SOONEST:
         return False
-    if max(each.r_hat for each in found.values()) > GOOD_R_HAT:
+    if np.max(_r_hats(values)) > GOOD_R_HAT or np.min(_sizes(values)) < GOOD_ESS:
         return False
-    if min(each.ess for each in found.values()) < GOOD_ESS:
-        return False
-    chances = np.moveaxis(watched.probabilities, -1, 0)
-    sizes = diagnose({str(number): each for number, each in enumerate(chances)})
-    errors = [np.std(chances[int(name)]) / np.sqrt(each.ess) for name, each in sizes.items()]
-    return max(errors, default=0.0) <= GOOD_ERROR
+    deviations = np.std(watched.probabilities, axis=(0, 1))
+    sizes = _sizes(watched.probabilities[:, :, deviations > GOOD_ERROR])
+    return bool(np.all(deviations[deviations > GOOD_ERROR] <= GOOD_ERROR * np.sqrt(sizes)))
 
 
 def diagnose(quantities: dict[str, np.ndarray]) -> dict[str, Diagnosis]:
@@ -187,27 +187,51 @@ def diagnose(quantities: dict[str, np.ndarray]) -> dict[str, Diagnosis]:
 
     A quantity that never moves is left out, and so is everything if there are too few draws.
     """
-    moving = {name: np.asarray(value, np.float64) for name, value in quantities.items()}
-    moving = {name: value for name, value in moving.items() if np.ptp(value) > 0}
-    if not moving or next(iter(moving.values())).shape[1] < FEWEST_DRAWS:
+    names, values = _moving(quantities)
+    if not names or values.shape[1] < FEWEST_DRAWS:
         return {}
-    values = np.stack(list(moving.values()), axis=-1)
-    if values.shape[0] == 1:  # R-hat needs two chains: the halves of the one
-        half = values.shape[1] // 2
-        values = values[0, : 2 * half].reshape(2, half, -1)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        data = arviz.convert_to_dataset({"x": values})
-        r_hats = np.asarray(arviz.rhat(data)["x"])
-        sizes = np.asarray(arviz.ess(data)["x"])
-    # Chains that stand still in different places have no variance to divide by, up to rounding.
-    still = np.all(np.ptp(values, axis=1) == 0, axis=0)
-    r_hats = np.where(np.isfinite(r_hats) & ~still, r_hats, np.inf)
-    sizes = np.where(np.isfinite(sizes), sizes, 0.0)
     return {
         name: Diagnosis(float(r_hat), float(size))
-        for name, r_hat, size in zip(moving, r_hats, sizes, strict=True)
+        for name, r_hat, size in zip(names, _r_hats(values), _sizes(values), strict=True)
     }
+
+
+def _moving(quantities: Mapping[str, np.ndarray]) -> tuple[list[str], np.ndarray]:
+    """Names of the quantities that move, and these, shape (chain, draw, quantity)."""
+    names = [name for name, value in quantities.items() if np.ptp(value) > 0]
+    if not names:
+        return names, np.zeros((1, 0, 0))
+    return names, np.stack([np.asarray(quantities[name], np.float64) for name in names], axis=-1)
+
+
+def _two_chains(values: np.ndarray) -> np.ndarray:
+    """Return chains (chain, draw, quantity), one of them as its two halves."""
+    if values.shape[0] > 1:
+        return values
+    half = values.shape[1] // 2
+    return values[0, : 2 * half].reshape(2, half, -1)
+
+
+def _r_hats(values: np.ndarray) -> np.ndarray:
+    """R-hat by ArviZ of each quantity of (chain, draw, quantity); infinite if chains stand still."""
+    values = _two_chains(values)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = np.asarray(arviz.rhat(arviz.convert_to_dataset({"x": values}))["x"])
+    # Chains that stand still in different places have no variance to divide by, up to rounding.
+    still = np.all(np.ptp(values, axis=1) == 0, axis=0)
+    return np.where(np.isfinite(found) & ~still, found, np.inf)
+
+
+def _sizes(values: np.ndarray) -> np.ndarray:
+    """Effective sample size by ArviZ of each quantity of (chain, draw, quantity)."""
+    if values.shape[-1] == 0:
+        return np.zeros(0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        data = arviz.convert_to_dataset({"x": _two_chains(values)})
+        found = np.asarray(arviz.ess(data)["x"])
+    return np.where(np.isfinite(found), found, 0.0)
 
 
 def largest_r_hat(num_chains: int, num_quantities: int) -> float:

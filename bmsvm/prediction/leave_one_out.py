@@ -220,7 +220,7 @@ def held_out_draws(
     problem: Problem,
     *,
     seed: int,
-    num_nodes: int = 64,
+    num_nodes: int = 32,
     remainder: bool = True,
 ) -> HeldOutDraws:
     """Draw class probabilities of each row as if its label had not been seen.
