@@ -12,6 +12,7 @@ from bmsvm._version import __version__
 if TYPE_CHECKING:  # for type checkers and editors; tests/test_house.py compares it with _HOMES
     from bmsvm._predicting import Predictive
     from bmsvm.classifier import BMSVMClassifier
+    from bmsvm.compilation import enable_compilation_cache
     from bmsvm.inference import HMC, BMSVMGibbs, CollapsedHMC, Gibbs, Paper, Table, run_chains
     from bmsvm.kernels import Fourier, Nystrom
     from bmsvm.machines import AltMSVM, LeastSquaresSVM, MSVMClassifier, OneVsRestSVC
@@ -46,6 +47,7 @@ __all__ = [
     "Sampled",
     "Table",
     "__version__",
+    "enable_compilation_cache",
     "from_batches",
     "load",
     "prepare",
@@ -56,6 +58,7 @@ __all__ = [
 _HOMES = {
     "_predicting": ("Predictive",),
     "classifier": ("BMSVMClassifier",),
+    "compilation": ("enable_compilation_cache",),
     "inference": ("HMC", "BMSVMGibbs", "CollapsedHMC", "Gibbs", "Paper", "Table", "run_chains"),
     "kernels": ("Fourier", "Nystrom"),
     "machines": ("AltMSVM", "LeastSquaresSVM", "MSVMClassifier", "OneVsRestSVC"),

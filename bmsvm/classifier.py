@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from bmsvm._inputs import KernelInputs, is_precomputed
 from bmsvm._predicting import Predicting, Predictive, as_predictive
+from bmsvm._threads import few_blas_threads
 from bmsvm._validation import check_choice, check_positive, check_sweeps
 from bmsvm.convergence import (
     Check,
@@ -298,7 +299,7 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
         self._learn_inputs(X)
         self.seed_ = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         rows = self._standardized(X)
-        with jax.enable_x64(True):
+        with jax.enable_x64(True), few_blas_threads(len(labels)):
             low_rank = self._low_rank(len(labels))
             self.selection_ = self._choose(rows, labels, weights, low_rank)
             problem = self._prepare(rows, labels, weights, low_rank)
@@ -319,7 +320,7 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
         check_is_fitted(self, "predictive_")
         num_samples = self.num_samples if num_samples is None else num_samples
         check_sweeps("num_samples", num_samples)
-        with jax.enable_x64(True):
+        with jax.enable_x64(True), few_blas_threads(len(self.posterior_.training_rows)):
             asked = self.run_.num_samples + num_samples
             run = _quietly(self.run_.more, num_samples)
             self._summarise(run, self.posterior_.training_rows, asked=asked)

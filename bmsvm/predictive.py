@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from bmsvm._threads import few_blas_threads
 from bmsvm._validation import check_probability
 from bmsvm.kernels.functions import as_kernel
 from bmsvm.models.likelihoods import exclusion_probabilities
@@ -113,7 +114,8 @@ class PredictiveDistribution:
                 other = None
                 if self.squares is not None:
                     block, size = pad_rows(rows[part.rows])
-                    other = self.squares.log_probabilities(block)[:size]
+                    with few_blas_threads(len(self.squares.points)):
+                        other = self.squares.log_probabilities(block)[:size]
                 q = calibrated_draws(q, other, self.calibration)
             yield _Part(part.rows, q, part.functions)
 
