@@ -57,10 +57,13 @@ def test_the_steps_of_the_driver_make_its_draws():
     state = start_chains(KERNEL, jax.random.key(0), problem, num_chains=2, num_warmup=30)
     whole = run(60)
     sites = tuple(whole.samples)
-    state, _ = advance_chains(state, algorithm, 30, 1, sites)
-    state, first = advance_chains(state, algorithm, 50, 1, sites)
-    state, rest = advance_chains(state, algorithm, 10, 1, sites)
-    joined = {name: np.concatenate([first[name], rest[name]]).swapaxes(0, 1) for name in sites}
+    for count in (25, 5):
+        state, _ = advance_chains(state, algorithm, count, 1, sites)
+    parts = []
+    for count in (25, 25, 10):
+        state, part = advance_chains(state, algorithm, count, 1, sites)
+        parts.append(part)
+    joined = {name: np.concatenate([part[name] for part in parts]).swapaxes(0, 1) for name in sites}
     assert_same(joined, whole.samples)
     assert int(state.i) == int(whole.state.i) == 90
 
@@ -123,7 +126,7 @@ def interrupt_at(monkeypatch, call):
 
 def test_an_interruption_keeps_finished_draws(monkeypatch):
     whole = run(130)
-    interrupt_at(monkeypatch, 1 + 2)  # one chunk of warm-up, two of draws
+    interrupt_at(monkeypatch, 2 + 4)  # two chunks of warm-up, four of draws
     with pytest.warns(UserWarning, match="100 of 130 draws were made; call more"):
         part = run(130)
     assert part.interrupted
@@ -139,11 +142,11 @@ def terminal(monkeypatch):
 
 
 def test_an_interruption_between_chunks_keeps_them_too(monkeypatch, terminal):
-    """Ctrl-C while progress is shown, after one chunk of warm-up and two of draws."""
+    """Ctrl-C while progress is shown, after two chunks of warm-up and four of draws."""
     whole, shown = run(130), iter(range(1000))
 
     def interrupted(self, state):
-        if next(shown) == 2:
+        if next(shown) == 5:
             raise KeyboardInterrupt
         return ""
 
@@ -171,7 +174,7 @@ def test_data_are_prepared_in_the_precision_of_the_moment():
     assert KERNEL.prepare(X, Y).factor.basis.dtype == np.float64
 
 
-@pytest.mark.parametrize("call", [0, 1])
+@pytest.mark.parametrize("call", [0, 1, 2])
 def test_an_interruption_before_the_first_draws_is_passed_on(monkeypatch, call):
     interrupt_at(monkeypatch, call)
     with pytest.raises(KeyboardInterrupt):

@@ -46,8 +46,8 @@ __all__ = [
     "smoothed_weights",
 ]
 
-FEWEST_SMOOTHED = 25
-"""Draws from which on a fifth of them, the tail, are the five that ArviZ needs."""
+FEWEST_SMOOTHED = 30
+"""Draws from which on a fifth of them, the tail, are the six that every version of ArviZ fits."""
 
 
 class LeaveOneOut(NamedTuple):
@@ -161,7 +161,7 @@ def smoothed_weights(log_ratios: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def _pareto_smoothed(log_ratios: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Pareto-smoothed log weights and Pareto's k by ArviZ, of whichever version.
 
-    Of fewer than 25 draws no tail can be fitted, nor one whose values are all the same: the
+    Of fewer than 30 draws no tail can be fitted, nor one whose values are all the same: the
     weights stay as they are, and k is infinite.
     """
     log_weights, pareto_k = log_ratios.copy(), np.full(len(log_ratios), np.inf)
