@@ -49,7 +49,7 @@ X.iloc[:3, :6]
 # ## Fit
 #
 # `fit` works as for any scikit-learn classifier. It standardises the features, chooses the lengthscale of the
-# kernel by cross-validation, and draws from the posterior of everything else with eight chains. In a notebook a model
+# kernel by cross-validation, and draws from the posterior of everything else with four chains. In a notebook a model
 # shows its settings and whether the chains agree.
 
 # %%

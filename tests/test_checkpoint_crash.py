@@ -25,7 +25,7 @@ def whole():
     return run().samples
 
 
-@pytest.mark.parametrize("piece", [1, 3])
+@pytest.mark.parametrize("piece", [1, 5])
 def test_an_interrupted_run_resumes(whole, piece, tmp_path):
     """Ctrl-C just after a piece is committed, in warm-up and in the draws."""
     with interrupted_after(piece):

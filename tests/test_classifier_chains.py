@@ -139,7 +139,7 @@ def test_an_interrupted_fit_is_a_model_of_what_is_finished(monkeypatch):
     advance, calls = runner.advance_chains, iter(range(1000))
 
     def interrupted(*args, **kwargs):
-        if next(calls) == 2 + 2:  # two chunks of warm-up, two of draws
+        if next(calls) == 3 + 4:  # three chunks of warm-up, four of draws
             raise KeyboardInterrupt
         return advance(*args, **kwargs)
 
