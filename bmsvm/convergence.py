@@ -167,9 +167,9 @@ def enough_draws(
 ) -> bool:
     """Whether draws are enough, so that chains may end; arguments as in :func:`watch`.
 
-    They are if there are 50 of each chain, every watched quantity has an R-hat of at most 1.05 and an effective size of at
-    least 200, and the Monte Carlo error of the class probabilities of watched rows, their standard
-    deviation over the root of their effective size, is at most 0.015.
+    They are if there are 50 of each chain; every watched quantity has an R-hat of at most 1.05 and
+    an effective size of at least 200; and the Monte Carlo error of the class probabilities of
+    watched rows, their standard deviation over the root of their effective size, is at most 0.015.
     """
     watched = watch(samples, problem, n_rows, classes)
     _, values = _moving(watched.quantities)
@@ -213,7 +213,7 @@ def _two_chains(values: np.ndarray) -> np.ndarray:
 
 
 def _r_hats(values: np.ndarray) -> np.ndarray:
-    """R-hat by ArviZ of each quantity of (chain, draw, quantity); infinite if chains stand still."""
+    """R-hat by ArviZ of quantities (chain, draw, quantity); infinite where chains stand still."""
     values = _two_chains(values)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -1,0 +1,44 @@
+"""The cache of compiled programs is the user's to switch, and a later process reads it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+SCRIPT = """
+import sys
+import jax
+import bmsvm
+bmsvm.BMSVMClassifier  # imports everything
+assert jax.config.jax_compilation_cache_dir in (None, ""), "importing changes a setting"
+print(bmsvm.enable_compilation_cache(*sys.argv[1:]))
+compiled = []
+jax.monitoring.register_event_listener(lambda event, **_: compiled.append(event))
+jax.jit(lambda x: (x @ x.T).sum())(jax.numpy.ones((30, 30)))
+print(sum("cache_hits" in event for event in compiled))
+"""
+
+
+def in_a_process(*arguments, **environment):
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("JAX_", "XDG_"))}
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, *arguments],
+        env={**kept, **environment},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    directory, hits = done.stdout.split()
+    return directory, int(hits)
+
+
+def test_a_second_process_reads_what_the_first_compiled(tmp_path):
+    directory, hits = in_a_process(str(tmp_path / "programs"))
+    assert (directory, hits) == (str(tmp_path / "programs"), 0)
+    assert any((tmp_path / "programs").iterdir())
+    assert in_a_process(str(tmp_path / "programs"))[1] > 0
+
+
+def test_the_default_is_the_user_s_directory_of_caches(tmp_path):
+    assert in_a_process(XDG_CACHE_HOME=str(tmp_path))[0] == str(tmp_path / "bmsvm")
