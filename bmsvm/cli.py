@@ -56,6 +56,7 @@ RENAMED = {
     "num_chains": "--chains",
     "num_warmup": "--warmup",
     "num_samples": "--draws",
+    "max_time": "--max-time",
     "random_state": "--seed",
     "class_weight": "--class-weight",
 }
@@ -224,6 +225,7 @@ def _add_fit(parser: argparse.ArgumentParser) -> None:
     add("--chains", metavar="N", type=_count, default=8, help=DEFAULT)
     add("--draws", metavar="N", type=_count, default=200, help=f"at most, of each chain; {DEFAULT}")
     add("--warmup", metavar="N", type=_count, help="sweeps; default: 150, or 75 with mode-cv")
+    add("--max-time", metavar="SECONDS", type=_count, help="end the chains after this time")
     add("--checkpoint", metavar="DIR", help="keep the chains there and resume; needs --seed")
 
     add = parser.add_argument_group("model").add_argument

@@ -14,6 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 from bmsvm._tables import TableError
 from bmsvm.classifier import BMSVMClassifier
 from bmsvm.commands.files import check_output, data_of
+from bmsvm.compilation import enable_compilation_cache
 from bmsvm.convergence import sampler_checks, warn_of_checks
 from bmsvm.kernels import Fourier, Nystrom
 from bmsvm.persistence import save
@@ -25,6 +26,7 @@ __all__ = ["run"]
 def run(options: argparse.Namespace) -> None:
     """Fit and save; raise ``KeyboardInterrupt`` if there are fewer draws than asked for."""
     say = _silent if options.quiet else _say
+    enable_compilation_cache()
     check_output(options.output, options.data)
     table = data_of(options.data)
     labels = _labels(table.cells(options.target, option="--target"))
@@ -42,8 +44,8 @@ def run(options: argparse.Namespace) -> None:
     say(f"fitting {options.chains} chains of at most {options.draws} draws each, after warm-up ...")
     with warnings.catch_warnings():  # these two are given below, in terms of the options
         warnings.filterwarnings("ignore", category=ConvergenceWarning)
-        warnings.filterwarnings("ignore", message="interrupted: ")
-        model.fit(rows, labels, checkpoint=options.checkpoint)
+        warnings.filterwarnings("ignore", message="interrupted: |max_time is over: ")
+        model.fit(rows, labels, checkpoint=options.checkpoint, max_time=options.max_time)
     model.feature_names_in_ = np.array(features, object)
     save(model, options.output)
     summary = summarise_model(model)
@@ -53,7 +55,9 @@ def run(options: argparse.Namespace) -> None:
     if summary.converged:
         say(summary.verdict)
     say(f"saved {options.output}: {summary.facts['Chains']}")
-    if model.run_.interrupted:
+    if model.run_.ended == "time":
+        say(f"--max-time is over: {model.run_.num_samples} of {options.draws} draws were made")
+    elif model.run_.interrupted:
         raise KeyboardInterrupt(f"saved {model.run_.num_samples} of {options.draws} draws")
 
 
