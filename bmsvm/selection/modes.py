@@ -63,7 +63,7 @@ STRENGTH = 4.0
 DEALT_ROWS = 1200
 """About how many rows all repetitions have together."""
 
-STEPS = 20
+STEPS = 40
 """Steps towards each mode, from the one before. Twice as many choose the same theta and tau, within
 what another assignment of rows to folds changes (benchmarks/selection.py)."""
 
