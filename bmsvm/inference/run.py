@@ -31,8 +31,9 @@ from bmsvm.inference.chunks import (
     start_chains,
     with_shared,
 )
-from bmsvm.inference.gibbs import BMSVMGibbs, BMSVMState
+from bmsvm.inference.gibbs import BMSVMGibbs
 from bmsvm.inference.samplers import Sampler, Table
+from bmsvm.inference.state import BMSVMState
 from bmsvm.inference.table import check_tabled
 from bmsvm.inference.tabled import table_advancing, table_state
 from bmsvm.models.problem import Problem
