@@ -57,7 +57,7 @@ def log_likelihood(
     chosen = rows_left_out(samples, problem)
     unused = {"coefficients"} if "scores" in samples else {"scores"}
     kept = {
-        name: np.asarray(value)[:, ::thin].reshape(-1, *np.shape(value)[2:])
+        name: _flat(np.asarray(value)[:, ::thin])
         for name, value in samples.items()
         if name not in unused
     }
@@ -112,7 +112,10 @@ def _draws_and_rows(
     if "scores" not in samples:
         problem = rows_of(problem, rows_left_out(samples, problem))
     sites += [name for name in ("noise_variance", "precision", "lengthscale") if name in samples]
-    flat = {name: np.asarray(samples[name]) for name in sites}
-    return {
-        name: value.reshape(-1, *value.shape[2:])[which] for name, value in flat.items()
-    }, problem
+    return {name: _flat(samples[name])[which] for name in sites}, problem
+
+
+def _flat(draws: np.ndarray) -> np.ndarray:
+    """Draws (chain, draw, ...), flat over chains: shape (s, ...)."""
+    draws = np.asarray(draws)
+    return draws.reshape(-1, *draws.shape[2:])
