@@ -131,8 +131,8 @@ def approximation_of(settings: Settings, n_rows: int) -> Approximation | None:
         likelihood=settings.likelihood,
         coupling=settings.coupling,
     )
-    light = how.dtype is None and isinstance(sampler, CollapsedHMC | Table)  # type: ignore[attr-defined]
-    return replace(how, dtype="float32") if light else how  # type: ignore[call-arg]
+    light = how.dtype is None and isinstance(sampler, CollapsedHMC | Table)
+    return replace(how, dtype="float32") if light else how
 
 
 def _suits_low_rank(settings: Settings, n_rows: int) -> bool:
