@@ -9,16 +9,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import xarray
 from jax.typing import ArrayLike
 from numpyro.infer import MCMC
 from sklearn.utils.validation import check_is_fitted
 
-from bmsvm._arviz import arviz
+from bmsvm._groups import Coords, Groups, container, dataset, groups_of, labels_of_dims
 from bmsvm._inputs import is_precomputed
 from bmsvm._predicting import Predicting
 from bmsvm._validation import check_count, labels_of_rows
-from bmsvm._version import __version__
 from bmsvm.models.likelihoods import class_probabilities
 from bmsvm.models.problem import Problem
 from bmsvm.posterior import Posterior
@@ -36,18 +34,6 @@ STATISTICS = {
 }
 """Statistics of a sweep, and their names in ArviZ."""
 
-DIMS = {
-    "intercept": ("class",),
-    "scores": ("row", "class"),
-    "latent": ("row", "class"),
-    "functions": ("row", "class"),
-    "p": ("row", "class"),
-    "y": ("row",),
-    "X": ("row", "feature"),
-    "row_weight": ("row",),
-}
-"""Dims of the variables, after chain and draw; those of others are numbered."""
-
 MOST_LOG_LIKELIHOODS = 2**24
 """Size of the log likelihood above which its draws are thinned."""
 
@@ -56,9 +42,6 @@ FEWEST_DRAWS = 200
 
 FEWEST_EFFECTIVE = 50
 """Effective draws below which a row's log likelihood is not reliable."""
-
-Coords = dict[str, np.ndarray]
-Groups = dict[str, xarray.Dataset]
 
 
 def to_arviz(
@@ -161,21 +144,14 @@ def to_arviz(
     if isinstance(fitted, MCMC):
         if functions:
             raise ValueError("functions=True is for a classifier; chains have the scores instead")
-        return _container(_of_chains(fitted, labels, new_rows, seed, **asked))
+        return container(_of_chains(fitted, labels, new_rows, seed, **asked))
     if not isinstance(fitted, Predicting):
         raise TypeError(
             "fitted must be a numpyro.infer.MCMC that has run, or a fitted BMSVMClassifier; "
             f"got {type(fitted).__name__}"
         )
     check_is_fitted(fitted, "predictive_")
-    return _container(_of_classifier(fitted, labels, new_rows, functions=functions, **asked))
-
-
-def groups_of(data: Any) -> Groups:
-    """Return the datasets of ArviZ's container, of either version, by the names of the groups."""
-    if isinstance(data, xarray.DataTree):
-        return {name: child.to_dataset() for name, child in data.children.items()}
-    return {name: data[name] for name in data.groups()}
+    return container(_of_classifier(fitted, labels, new_rows, functions=functions, **asked))
 
 
 def _of_classifier(
@@ -193,7 +169,9 @@ def _of_classifier(
     rows, problem, shape = posterior.training_rows, posterior.problem, posterior.shape
     n, precomputed = len(rows), is_precomputed(model.kernel)  # spare rows may follow the n rows
     names = getattr(model, "feature_names_in_", np.arange(model.n_features_in_))
-    coords = _coords(labels, model.classes_, model.row_indices_, None if precomputed else names)
+    coords = labels_of_dims(
+        labels, model.classes_, model.row_indices_, None if precomputed else names
+    )
     samples, left_out = posterior.samples, {"scores", *STATISTICS}
     fields = {name: samples[name] for name in STATISTICS if name in samples}
     drawn: dict[str, dict[str, Any]] = {
@@ -211,9 +189,9 @@ def _of_classifier(
         constants["row_weight"] = problem.row_weights[:n]
     if posterior.lengthscale is not None:
         constants["lengthscale"] = np.asarray(posterior.lengthscale, np.float64).squeeze()
-    groups = {name: _dataset(values, coords, shape) for name, values in drawn.items()}
-    groups["observed_data"] = _dataset({"y": problem.labels[:n]}, coords)
-    groups["constant_data"] = _dataset(constants, coords)
+    groups = {name: dataset(values, coords, shape) for name, values in drawn.items()}
+    groups["observed_data"] = dataset({"y": problem.labels[:n]}, coords)
+    groups["constant_data"] = dataset(constants, coords)
     groups |= _log_likelihood(posterior, coords, thin, log_likelihood)
     if new_rows is not None:
         rows = model.standardized_rows(new_rows)
@@ -239,7 +217,7 @@ def _of_chains(
     names = None
     if X is not None and not is_precomputed(mcmc.sampler.kernel):
         names = np.asarray(getattr(X, "columns", np.arange(np.shape(X)[1])))
-    coords = _coords(
+    coords = labels_of_dims(
         labels,
         np.arange(problem.n_classes) if y is None else np.unique(np.asarray(y)),
         np.arange(problem.n_rows) if X is None else labels_of_rows(X, problem.n_rows),
@@ -257,9 +235,9 @@ def _of_chains(
     if problem.row_weights is not None:
         constants["row_weight"] = problem.row_weights
     shape = next(iter(samples.values())).shape[:2]
-    groups = {name: _dataset(values, coords, shape) for name, values in drawn.items()}
-    groups["observed_data"] = _dataset({"y": problem.labels}, coords)
-    groups["constant_data"] = _dataset(constants, coords)
+    groups = {name: dataset(values, coords, shape) for name, values in drawn.items()}
+    groups["observed_data"] = dataset({"y": problem.labels}, coords)
+    groups["constant_data"] = dataset(constants, coords)
     plain = {name: np.asarray(value) for name, value in samples.items()}
     groups |= _log_likelihood(Posterior(plain, problem, X), coords, thin, log_likelihood)
     if new_rows is not None:
@@ -298,7 +276,7 @@ def _log_likelihood(
     kept = np.arange(0, draws, step)
     values = found.log_likelihood[:, real].reshape(chains, len(kept), -1)
     here = {**coords, "row": coords["row"][rows[real]]}
-    group = _dataset({"y": values}, here, (chains, len(kept)))
+    group = dataset({"y": values}, here, (chains, len(kept)))
     return {"log_likelihood": group.assign_coords(draw=kept)}
 
 
@@ -333,8 +311,8 @@ def _predictions(
     values = {"y": _by_chain(drawn.labels, shape), "p": _by_chain(drawn.probabilities, shape)}
     given = {} if original is None else {"X": original}
     return {
-        "predictions": _dataset(values, coords, shape),
-        "predictions_constant_data": _dataset(given, coords),
+        "predictions": dataset(values, coords, shape),
+        "predictions_constant_data": dataset(given, coords),
     }
 
 
@@ -351,61 +329,3 @@ def _statistics(fields: Mapping[str, Any], problem: Problem) -> dict[str, Any]:
         for name, value in fields.items()
         if name not in fixed and hasattr(value, "shape")
     }
-
-
-def _coords(labels: Mapping[str, Any], classes: Any, rows: Any, features: Any) -> Coords:
-    """Return the labels of each dimension: those given, or these defaults.
-
-    A dimension whose default is None does not exist.
-    """
-    coords = {}
-    defaults = {"class": classes, "row": rows, "feature": features}
-    for (argument, given), (name, default) in zip(labels.items(), defaults.items(), strict=True):
-        if default is None:
-            if given is not None:
-                raise ValueError(f"{argument} cannot be labelled: the run has no names for them")
-            continue
-        values = np.asarray(default if given is None else given)
-        if values.shape != (len(default),):
-            raise ValueError(
-                f"{argument} must have one label for each {name}, {len(default)} of them; "
-                f"got shape {values.shape}"
-            )
-        coords[name] = values
-    return coords
-
-
-def _dataset(
-    values: Mapping[str, Any], coords: Coords, shape: tuple[int, ...] = ()
-) -> xarray.Dataset:
-    """Make a group; ``shape`` is the number of chains and draws if the values are draws.
-
-    Weights, whose basis is the model's own, are left out.
-    """
-    outer = ("chain", "draw")[: len(shape)]
-    n_features = len(coords.get("feature", ()))
-    variables = {}
-    for name, value in values.items():
-        if name in ("weights", "coefficients"):
-            continue
-        array = np.asarray(value)
-        inner = array.shape[len(shape) :]
-        dims = DIMS.get(name, tuple(f"{name}_dim_{i}" for i in range(len(inner))))
-        if name == "lengthscale" and inner == (n_features,):
-            dims = ("feature",)
-        variables[name] = ((*outer, *dims), array)
-    used = {dim for dims, _ in variables.values() for dim in dims}
-    every = {**dict(zip(outer, map(np.arange, shape), strict=True)), **coords}
-    return xarray.Dataset(
-        variables,
-        coords={name: label for name, label in every.items() if name in used},
-        attrs={"inference_library": "bmsvm", "inference_library_version": __version__},
-    )
-
-
-def _container(groups: Groups) -> Any:
-    """Return ``InferenceData`` of ArviZ 0.x, ``DataTree`` of ArviZ 1.x, without empty groups."""
-    kept: Any = {name: group for name, group in groups.items() if group.data_vars}
-    if int(arviz.__version__.split(".")[0]) >= 1:
-        return xarray.DataTree.from_dict(kept)
-    return arviz.InferenceData(**kept)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, Literal
 
 import jax
@@ -15,6 +14,16 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from bmsvm._defaults import (
+    approximation_of,
+    calibrates,
+    hyperparameters_of,
+    lengthscale_of,
+    method_of,
+    rows_to_choose_by,
+    samples_by_default,
+    warmup_of,
+)
 from bmsvm._inputs import KernelInputs, is_precomputed
 from bmsvm._predicting import Predicting, Predictive, as_predictive
 from bmsvm._threads import few_blas_threads
@@ -31,11 +40,11 @@ from bmsvm.convergence import (
 )
 from bmsvm.inference.gibbs import BMSVMGibbs
 from bmsvm.inference.run import Enough, Run, run_chains
-from bmsvm.inference.samplers import CollapsedHMC, Paper, Sampler, Table, as_sampler
-from bmsvm.kernels.functions import Kernel, KernelFn, Parametric, Stationary, as_kernel
-from bmsvm.kernels.low_rank import Approximation, Fourier, Nystrom
+from bmsvm.inference.samplers import Paper, Sampler, Table, as_sampler
+from bmsvm.kernels.functions import Kernel, KernelFn, as_kernel
+from bmsvm.kernels.low_rank import Approximation
 from bmsvm.models.couplings import COUPLINGS
-from bmsvm.models.hyperparameters import DEFAULT, PAPER, Hyperparameters
+from bmsvm.models.hyperparameters import PAPER, Hyperparameters
 from bmsvm.models.integrated import check_integrable
 from bmsvm.models.likelihoods import LIKELIHOODS
 from bmsvm.models.prepare import as_lengthscale, prepare
@@ -46,36 +55,11 @@ from bmsvm.posterior import Posterior
 from bmsvm.predictive import PredictiveDistribution
 from bmsvm.rows import in_pieces
 from bmsvm.scaling import Standardize, as_standardize
-from bmsvm.selection import (
-    ClosedFormEvidence,
-    Evidence,
-    Method,
-    ModeCV,
-    Selection,
-    as_method,
-)
+from bmsvm.selection import Method, Selection, as_method
 from bmsvm.selection.base import representative_rows
 from bmsvm.selection.closed_form import lengthscale_grid
 
 __all__ = ["BMSVMClassifier"]
-
-SELECTION_ROWS = 1024
-"""Rows by which a lengthscale is chosen if the Gram matrix is of low rank."""
-
-WARMUP = 150
-"""Default number of warm-up sweeps."""
-
-WARMUP_IF_TAU_KNOWN = 75
-"""The same if tau was chosen with the lengthscale, which leaves less to be tuned."""
-
-EXACT_ROWS = 2000
-"""Rows up to which ``approximation="auto"`` is exact."""
-
-BASIS_SIZE = 2**24
-"""Size of a basis that may have more columns than the default of :class:`Nystrom`."""
-
-LARGEST_RANK = 1536
-"""Largest number of columns of such a basis."""
 
 ROW_MULTIPLE = 32
 """Rows of weight zero fill the data up to a multiple of this, so that the folds of a
@@ -300,7 +284,7 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
         self.seed_ = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         rows = self._standardized(X)
         with jax.enable_x64(True), few_blas_threads(len(labels)):
-            low_rank = self._low_rank(len(labels))
+            low_rank = approximation_of(self, len(labels))
             self.selection_ = self._choose(rows, labels, weights, low_rank)
             problem = self._prepare(rows, labels, weights, low_rank)
             found = basis_checks(problem, len(labels), low_rank)
@@ -338,7 +322,7 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
         """Acceptance and length of trajectories, and error of a basis of low rank, by name."""
         check_is_fitted(self, "posterior_")
         rows = len(self.posterior_.training_rows)
-        basis = basis_checks(self.posterior_.problem, rows, self._low_rank(rows))
+        basis = basis_checks(self.posterior_.problem, rows, approximation_of(self, rows))
         return {**sampler_checks(self.posterior_.samples), **basis}
 
     def _check_settings(self, checkpoint: Any) -> None:
@@ -353,7 +337,7 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
         as_sampler(self.sampler)
         if as_predictive(self.predictive).calibrate:
             check_integrable('predictive="calibrated"', self.coupling)
-        kernel, lengthscale = as_kernel(self.kernel), self._lengthscale()
+        kernel, lengthscale = as_kernel(self.kernel), lengthscale_of(self)
         method = as_method(lengthscale)
         if method is not None:
             method.check_model(kernel, self.coupling, self.likelihood)
@@ -365,74 +349,19 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
                 f"same; got {self.random_state!r}"
             )
 
-    def _hyperparameters(self) -> Hyperparameters:
-        return DEFAULT if self.hyperparameters is None else self.hyperparameters
-
-    def _lengthscale(self) -> Any:
-        """Return the lengthscale as given, or the default of this model."""
-        if not (isinstance(self.lengthscale, str) and self.lengthscale == "auto"):
-            return self.lengthscale
-        if not isinstance(as_kernel(self.kernel), Stationary):
-            return None
-        if self._is_closed_form():
-            return Sampled()
-        plain = (self.likelihood, self.coupling) == ("normalized", "sum_to_zero")
-        return ModeCV() if plain and self.hyperparameters is None else Evidence()
-
-    def _is_closed_form(self) -> bool:
-        """Whether the posterior given theta, tau and sigma2 is known."""
-        return (self.likelihood, self.coupling) == ("squared", "sum_to_zero")
-
-    def _samples_by_default(self) -> bool:
-        """Whether theta is sampled because nothing else was said."""
-        auto = isinstance(self.lengthscale, str) and self.lengthscale == "auto"
-        return auto and self._is_closed_form() and isinstance(as_kernel(self.kernel), Stationary)
-
-    def _low_rank(self, n_rows: int) -> Approximation | None:
-        """Return how the Gram matrix of so many rows is approximated; None if it is exact."""
-        how = self.approximation
-        if not isinstance(how, Approximation):
-            check_choice("approximation", how, ("auto", "exact", "nystrom", "fourier"))
-            if how == "exact" or (how == "auto" and not self._suits_low_rank(n_rows)):
-                return None
-            largest = max(Nystrom.max_rank, min(LARGEST_RANK, BASIS_SIZE // n_rows))
-            how = Fourier() if how == "fourier" else Nystrom(max_rank=largest)
-        sampler = as_sampler(
-            self.sampler, low_rank=True, likelihood=self.likelihood, coupling=self.coupling
-        )
-        light = how.dtype is None and isinstance(sampler, CollapsedHMC | Table)  # type: ignore[attr-defined]
-        return replace(how, dtype="float32") if light else how  # type: ignore[call-arg]
-
-    def _suits_low_rank(self, n_rows: int) -> bool:
-        """Whether ``approximation="auto"`` is a Gram matrix of low rank."""
-        lengthscale = self._lengthscale()
-        sampled = isinstance(lengthscale, Sampled) and lengthscale.given_grid is None
-        sampled = sampled or (isinstance(lengthscale, str) and lengthscale == "sample")
-        sampled = sampled and not self._samples_by_default()
-        kernel = as_kernel(self.kernel)
-        return (
-            n_rows > EXACT_ROWS
-            and self.coupling == "sum_to_zero"
-            and not is_precomputed(kernel)
-            and not isinstance(kernel, Parametric)
-            and not sampled
-        )
-
     def _reads_in_pieces(self, X: Any) -> bool:
         pieces = in_pieces(X) and not is_precomputed(self.kernel)
-        return pieces and self._low_rank(X.shape[0]) is not None
+        return pieces and approximation_of(self, X.shape[0]) is not None
 
     def _choose(
         self, rows: Any, labels: np.ndarray, weights: np.ndarray, low_rank: Approximation | None
     ) -> Selection | None:
         """Choose the lengthscale from the data, if it is to be chosen."""
-        method = as_method(self._lengthscale())
-        if low_rank is not None and self._samples_by_default():
-            method = ClosedFormEvidence()
+        method = method_of(self, low_rank=low_rank is not None)
         if method is None:
             return None
         if low_rank is not None:  # all rows would be too many
-            count = getattr(method, "max_rows", None) or SELECTION_ROWS
+            count = rows_to_choose_by(method)
             if count < len(labels):
                 chosen = representative_rows(labels, count, np.random.default_rng(0))
                 rows, labels, weights = rows[chosen], labels[chosen], weights[chosen]
@@ -443,7 +372,7 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
             kernel=as_kernel(self.kernel),
             coupling=self.coupling,
             likelihood=self.likelihood,
-            hyperparameters=self._hyperparameters(),
+            hyperparameters=hyperparameters_of(self),
             row_weights=weights,
         )
 
@@ -452,10 +381,10 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
     ) -> Problem:
         """Factor the Gram matrix at the lengthscale that was given or chosen."""
         found = self.selection_
-        lengthscale = self._lengthscale() if found is None else found.lengthscale
-        if found is None and self._samples_by_default():
+        lengthscale = lengthscale_of(self) if found is None else found.lengthscale
+        if found is None and samples_by_default(self):
             lengthscale = Sampled(prior="log-uniform", grid=lengthscale_grid(rows))
-        hyperparameters = self._hyperparameters()
+        hyperparameters = hyperparameters_of(self)
         if found is not None and low_rank is None:  # the sampler of low rank needs tau free
             hyperparameters = found.hyperparameters
         problem = prepare(
@@ -479,17 +408,12 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
 
     def _sample(self, problem: Problem, checkpoint: Any, max_time: float | None) -> Run:
         """Run the chains."""
-        num_warmup = self.num_warmup
-        if num_warmup is None:
-            known = isinstance(as_method(self._lengthscale()), ModeCV)
-            known = known and problem.basis_map is None
-            num_warmup = WARMUP_IF_TAU_KNOWN if known else WARMUP
         return _quietly(
             run_chains,
             BMSVMGibbs(sampler=self.sampler),
             jax.random.key(self.seed_),
             problem,
-            num_warmup=num_warmup,
+            num_warmup=warmup_of(self, low_rank=problem.basis_map is not None),
             num_samples=self.num_samples,
             num_chains=self.num_chains,
             store=checkpoint,
@@ -512,7 +436,7 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
         """Build the posterior from finished chains, and check whether they have converged."""
         run = run.loaded()
         how, found = as_predictive(self.predictive), self.selection_
-        lengthscale = self._lengthscale() if found is None else found.lengthscale
+        lengthscale = lengthscale_of(self) if found is None else found.lengthscale
         sampled = run.samples.get("lengthscale")
         fixed = as_lengthscale(lengthscale, as_kernel(self.kernel)) if sampled is None else None
         posterior = Posterior(
@@ -553,8 +477,7 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
     def _predictive(self, posterior: Posterior) -> PredictiveDistribution:
         """Calibrate the posterior, if the model allows it and nobody interrupts."""
         how, plain = as_predictive(self.predictive), PredictiveDistribution(posterior)
-        wanted = how.calibrate
-        if not (self._can_be_calibrated(posterior.problem) if wanted is None else wanted):
+        if not calibrates(self, posterior.problem):
             return plain
         try:
             return plain.calibrated(
@@ -569,10 +492,6 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
                 stacklevel=4,
             )
             return plain
-
-    @staticmethod
-    def _can_be_calibrated(problem: Problem) -> bool:
-        return problem.coupling == "sum_to_zero" and problem.family is None
 
 
 def _quietly(run: Any, *args: Any, **kwargs: Any) -> Run:

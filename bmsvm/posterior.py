@@ -11,16 +11,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 
 from bmsvm._progress import progress
 from bmsvm._validation import check_defined
 from bmsvm.kernels.functions import Kernel, KernelFn, Precomputed, as_kernel
 from bmsvm.models.couplings import class_map
-from bmsvm.models.integrated import check_integrable
 from bmsvm.models.likelihoods import exclusion_probabilities
-from bmsvm.models.problem import Problem, chosen_rows, rows_of
+from bmsvm.models.problem import Problem
 from bmsvm.models.quadrature import normal_points
 from bmsvm.prediction.evaluate import (
     ROWS,
@@ -29,19 +27,11 @@ from bmsvm.prediction.evaluate import (
     functions_and_probabilities,
     pad_rows,
 )
-from bmsvm.prediction.labels_given_others import LabelsGivenOthers, labels_given_others
-from bmsvm.prediction.leave_one_out import (
-    HeldOutDraws,
-    LeaveOneOut,
-    held_out_draws,
-    leave_one_out,
-)
-from bmsvm.prediction.leave_one_out_of_table import (
-    held_out_draws_of_table,
-    leave_one_out_of_table,
-)
+from bmsvm.prediction.labels_given_others import LabelsGivenOthers
+from bmsvm.prediction.leave_one_out import HeldOutDraws, LeaveOneOut
 from bmsvm.prediction.numpyro_run import prepared_run, with_functions
 from bmsvm.prediction.stages import family_stages, stages_of
+from bmsvm.prediction.training_rows import held_out, left_out, log_likelihood, spaced_draws
 from bmsvm.rows import PiecewiseRows
 
 __all__ = ["Evaluated", "Posterior"]
@@ -51,12 +41,6 @@ POINTS = 16
 
 NOISE_STREAM, REMAINDER_STREAM = 1, 2
 """Set the two sequences of points apart."""
-
-LOO_DRAWS = 200
-"""Largest number of draws, evenly spaced, of :meth:`Posterior.held_out_draws`."""
-
-LOO_ROWS = 2000
-"""Largest number of rows, chosen at random, in leave-one-out where scores are integrated out."""
 
 TINY = float(np.finfo(np.float32).tiny)
 
@@ -360,25 +344,7 @@ class Posterior:
             and the indices of the rows, shape (n,): all, or at most 2000 chosen at random if the
             scores were integrated out by the sampler.
         """
-        check_integrable("log_likelihood", self.problem.coupling)
-        problem, chosen = self.problem, self._chosen_rows()
-        left_out = {"coefficients"} if "scores" in self.samples else {"scores"}
-        kept = {
-            name: np.asarray(value)[:, ::thin].reshape(-1, *np.shape(value)[2:])
-            for name, value in self.samples.items()
-            if name not in left_out
-        }
-        if problem.likelihood != "squared":
-            # Weights of an exact Gram matrix, as many as rows, have adapted to each label.
-            if "scores" not in kept and (problem.basis_map is None or "weights" not in kept):
-                raise ValueError(
-                    "log_likelihood needs the scores, or, with a Gram matrix of low rank, the "
-                    "weights, which the draws do not have: pass log_likelihood=False"
-                )
-            if "scores" not in kept:
-                problem = rows_of(problem, chosen)
-        with jax.enable_x64(True):
-            return labels_given_others(kept, problem, chosen), chosen
+        return log_likelihood(self.samples, self.problem, thin)
 
     def leave_one_out(self, *, max_draws: int | None = None, num_nodes: int = 128) -> LeaveOneOut:
         """Predict each training row as if its label had not been seen, by importance sampling.
@@ -393,57 +359,18 @@ class Posterior:
         num_nodes
             Quasi-random points at which scores are integrated; a power of two.
         """
-        if self.problem.likelihood == "squared":
-            return leave_one_out_of_table(self.problem, self._chosen_rows(), num_nodes=num_nodes)
-        draws, problem = self._for_leave_one_out(max_draws)
-        with jax.enable_x64(True):
-            return leave_one_out(draws, problem, num_nodes=num_nodes)
+        return left_out(self.samples, self.problem, max_draws=max_draws, num_nodes=num_nodes)
 
     def held_out_draws(self) -> tuple[HeldOutDraws, np.ndarray]:
         """Class probabilities of training rows by draws without their labels; and which rows.
 
         At most 200 draws; of more than 2000 rows so many if the scores were integrated out.
         """
-        chosen = self._chosen_rows()
         # As functions at new rows: those of a precomputed kernel have no remainder either.
         remainder = self.remainder and not isinstance(as_kernel(self.kernel), Precomputed)
-        if self.problem.likelihood == "squared":
-            found = held_out_draws_of_table(
-                self.problem,
-                chosen,
-                seed=self.seed,
-                num_draws=len(self.loo_draws),
-                remainder=remainder,
-            )
-            return found, chosen
-        draws, problem = self._for_leave_one_out(LOO_DRAWS)
-        with jax.enable_x64(True):
-            found = held_out_draws(draws, problem, seed=self.seed, remainder=remainder)
-        return found, chosen
+        return held_out(self.samples, self.problem, seed=self.seed, remainder=remainder)
 
     @property
     def loo_draws(self) -> np.ndarray:
         """Indices of the draws of :meth:`held_out_draws`."""
-        return _spaced(self.n_draws, LOO_DRAWS)
-
-    def _chosen_rows(self) -> np.ndarray:
-        """Return the indices of the rows that leave-one-out predicts."""
-        n = self.problem.n_rows
-        return chosen_rows(n, n if "scores" in self.samples else LOO_ROWS)
-
-    def _for_leave_one_out(self, max_draws: int | None) -> tuple[dict[str, np.ndarray], Problem]:
-        """Draws, flat and evenly spaced, and the rows that are predicted."""
-        problem, total = self.problem, self.n_draws
-        which = _spaced(total, total if max_draws is None else max_draws)
-        sites = ["scores"] if "scores" in self.samples else ["weights", "intercept"]
-        if "scores" not in self.samples:
-            problem = rows_of(problem, self._chosen_rows())
-        sites += [
-            name for name in ("noise_variance", "precision", "lengthscale") if name in self.samples
-        ]
-        return {name: self.flat(name)[which] for name in sites}, problem
-
-
-def _spaced(total: int, count: int) -> np.ndarray:
-    """Return the indices of at most ``count`` of so many draws, evenly spaced."""
-    return np.unique(np.linspace(0, total - 1, min(total, count)).astype(int))
+        return spaced_draws(self.samples)

@@ -13,7 +13,7 @@ from few_draws import few_draws
 from numpyro.infer import MCMC
 
 import bmsvm.arviz
-import bmsvm.posterior
+import bmsvm.prediction.training_rows
 from bmsvm import BMSVMClassifier, BMSVMGibbs, Hyperparameters, Nystrom, Posterior, Sampled, prepare
 from bmsvm.arviz import to_arviz
 from bmsvm.datasets import load_wine
@@ -153,7 +153,7 @@ def test_large_log_likelihoods_have_fewer_draws_and_rows(low_rank, monkeypatch):
     assert thin["draw"].values.tolist() == list(range(0, 40, 3))
     monkeypatch.setattr(bmsvm.arviz, "MOST_LOG_LIKELIHOODS", 600)
     monkeypatch.setattr(bmsvm.arviz, "FEWEST_DRAWS", 4)
-    monkeypatch.setattr(bmsvm.posterior, "LOO_ROWS", 25)
+    monkeypatch.setattr(bmsvm.prediction.training_rows, "LOO_ROWS", 25)
     data = to_arviz(low_rank, posterior_predictive=False)["log_likelihood"]["y"]
     assert data.shape[:2] == (2, 5)
     assert 20 <= data.shape[2] <= 25  # spare rows may be among those that are chosen

@@ -238,7 +238,7 @@ def test_conformal_sets_compare_left_out_rows(name, by_class, monkeypatch):
 
     Held-out rows have some of the draws only, which are those that predict the new rows.
     """
-    monkeypatch.setattr("bmsvm.posterior.LOO_DRAWS", 20)
+    monkeypatch.setattr("bmsvm.prediction.training_rows.LOO_DRAWS", 20)
     model = copy.copy(fitted(name))
     model.predictive_ = predictive = replace(model.predictive_)  # without what it has cached
     own, weights = by_hand(model, predictive)

@@ -1,8 +1,9 @@
 """Samplers: Gibbs blocks, the NumPyro kernel that composes them, and the chain driver."""
 
-from bmsvm.inference.gibbs import MACHINE_SITES, BMSVMGibbs, BMSVMState
+from bmsvm.inference.gibbs import MACHINE_SITES, BMSVMGibbs
 from bmsvm.inference.run import Run, run_chains
 from bmsvm.inference.samplers import HMC, Blocks, CollapsedHMC, Gibbs, Paper, Sampler, Table
+from bmsvm.inference.state import BMSVMState
 
 __all__ = [
     "HMC",

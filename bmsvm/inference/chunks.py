@@ -13,7 +13,8 @@ from jax.typing import ArrayLike
 from bmsvm.checkpoint import CHUNK
 from bmsvm.inference.algorithm import Algorithm
 from bmsvm.inference.finite import check_finite
-from bmsvm.inference.gibbs import BMSVMGibbs, BMSVMState
+from bmsvm.inference.gibbs import BMSVMGibbs
+from bmsvm.inference.state import BMSVMState, advance
 from bmsvm.models.problem import Problem
 
 __all__ = [
@@ -54,10 +55,6 @@ class _Program(NamedTuple):
     collect: tuple[str, ...]
 
 
-PLAIN = BMSVMGibbs()
-"""Packs the state of any algorithm; its own settings are not used."""
-
-
 @functools.partial(jax.jit, static_argnames="program")
 def compiled_chunk(
     state: BMSVMState, count: jax.Array, thinning: jax.Array, *, program: _Program
@@ -72,7 +69,7 @@ def compiled_chunk(
         return {name: found[name] for name in program.collect}
 
     def one_sweep(_, moving):
-        return moving_part(PLAIN.advance(with_shared(moving, state), program.algorithm))
+        return moving_part(advance(with_shared(moving, state), program.algorithm))
 
     def draw(i, carry):
         moving, kept = carry
@@ -114,7 +111,6 @@ def advance_chains(
     ahead, drawn = compiled_chunk(state, jnp.asarray(count), jnp.asarray(thinning), program=program)
     ahead = with_shared(ahead, state)
     jax.block_until_ready(ahead.i)
-    check_finite(
-        state, ahead, functools.partial(PLAIN.advance, algorithm=algorithm), count * thinning
-    )
+    one_sweep = functools.partial(advance, algorithm=algorithm)
+    check_finite(state, ahead, one_sweep, count * thinning)
     return ahead, {name: value[:count] for name, value in drawn.items()}

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bmsvm.inference.gibbs import BMSVMState
+from bmsvm.inference.state import BMSVMState
 
 __all__ = ["NonFiniteError", "check_finite"]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, NamedTuple, cast
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,24 +16,20 @@ import numpy as np
 from jax.typing import ArrayLike
 from numpyro.infer.gibbs import GIBBS_SITES_KWARG
 from numpyro.infer.mcmc import MCMCKernel
-from numpyro.util import is_prng_key
 
 from bmsvm._validation import check_rows_and_labels
-from bmsvm.inference.adaptation import Phase
 from bmsvm.inference.algorithm import Algorithm
 from bmsvm.inference.samplers import HMC, CollapsedHMC, Paper, Sampler, Table, as_sampler
+from bmsvm.inference.state import BMSVMState, advance, begin, sweep
 from bmsvm.kernels.functions import Kernel, KernelFn, Parametric
 from bmsvm.kernels.low_rank import Approximation
 from bmsvm.models.hyperparameters import DEFAULT, PAPER, Hyperparameters
-from bmsvm.models.numpyro_model import machine_sites, observation_model, position_of_sites
+from bmsvm.models.numpyro_model import observation_model, position_of_sites
 from bmsvm.models.prepare import prepare
 from bmsvm.models.problem import Problem
 from bmsvm.models.theta import Sampled
 
 __all__ = ["MACHINE_SITES", "BMSVMGibbs", "BMSVMState", "sweep"]
-
-HIDDEN = ("scores", "weights", "coefficients")
-"""Sites with a leading underscore in the state, which keeps them out of ``print_summary``."""
 
 MACHINE_SITES = (
     "noise_variance",
@@ -43,44 +39,6 @@ MACHINE_SITES = (
     "white_noise",
 )
 """Sites of :func:`bmsvm.models.hierarchical_model` with ``integrate_weights=False``."""
-
-
-class BMSVMState(NamedTuple):
-    """State of one chain, or of vectorised chains, of :class:`BMSVMGibbs`.
-
-    i
-        Index of the sweep, counted from the start of warm-up.
-    z
-        The sites of one draw: ``noise_variance``, ``precision``, ``intercept`` (c,), the kernel's
-        parameters if they are sampled, and, with a leading underscore, ``scores`` (n, c) and
-        ``weights`` (r, k). Inside ``numpyro.infer.Gibbs``: :data:`MACHINE_SITES`.
-    chain
-        State of the algorithm.
-    accept_prob, step_size, num_steps
-        Of the move of the scores or weights; ``accept_prob`` is 1 for exact draws.
-    lengthscale_accept_prob
-        Of the moves of theta; 0 if it is fixed.
-    problem
-        The prepared data, shared by vectorised chains.
-    setup
-        What the algorithm computed from the problem, shared by vectorised chains.
-    n_warmup
-        Number of warm-up sweeps.
-    rng_key
-        Random key of the next sweep.
-    """
-
-    i: jax.Array
-    z: dict[str, jax.Array]
-    chain: Any
-    accept_prob: jax.Array
-    step_size: jax.Array
-    num_steps: jax.Array
-    lengthscale_accept_prob: jax.Array
-    problem: Problem
-    setup: Any
-    n_warmup: jax.Array
-    rng_key: jax.Array
 
 
 class BMSVMGibbs(MCMCKernel):
@@ -287,37 +245,11 @@ class BMSVMGibbs(MCMCKernel):
         if unknown:
             raise ValueError(f"init_params may hold {sorted(known)}; got {sorted(unknown)} too")
 
-        begin = jax.jit(self._begin, static_argnames="algorithm")
-        if self.given is None:  # one program for all kernels with this algorithm
-            begin = _begin
-        moving = begin(rng_key, num_warmup, start, setup, problem, algorithm=algorithm)
+        composed = self.given is not None
+        moving = begin(
+            rng_key, num_warmup, start, setup, problem, algorithm=algorithm, composed=composed
+        )
         return moving._replace(problem=problem, setup=setup)
-
-    def _begin(
-        self,
-        rng_key: jax.Array,
-        num_warmup: jax.Array,
-        start: dict[str, Any],
-        setup: Any,
-        problem: Problem,
-        *,
-        algorithm: Algorithm,
-    ) -> BMSVMState:
-        """State of chains at their starting points, without what they share."""
-
-        def one_chain(key: jax.Array, start: dict[str, Any]) -> tuple[Any, jax.Array]:
-            key, key_init = jax.random.split(key)
-            if self.given is None:
-                return algorithm.init(key_init, start, setup, problem), key
-            chain = algorithm.init(key_init, {}, setup, problem)
-            return _at_sites(start, chain, problem), key
-
-        batched = not is_prng_key(rng_key)
-        chain, key = (jax.vmap(one_chain) if batched else one_chain)(rng_key, start)
-        first = jnp.zeros((), jnp.int32)
-        count = jnp.asarray(num_warmup, jnp.int32)
-        state = self._state(first, chain, {}, problem, setup, count, key, algorithm)
-        return state._replace(problem=cast(Any, None), setup=None)
 
     def sample(self, state: BMSVMState, model_args: Any, model_kwargs: Any) -> BMSVMState:
         """Run one sweep."""
@@ -325,45 +257,7 @@ class BMSVMGibbs(MCMCKernel):
 
     def advance(self, state: BMSVMState, algorithm: Algorithm) -> BMSVMState:
         """Run one sweep of an algorithm."""
-        chain, info, key = sweep(state, algorithm)
-        return self._state(
-            state.i + 1, chain, info, state.problem, state.setup, state.n_warmup, key, algorithm
-        )
-
-    def _state(
-        self,
-        i: jax.Array,
-        chain: Any,
-        info: dict[str, jax.Array],
-        problem: Problem,
-        setup: Any,
-        n_warmup: jax.Array,
-        key: jax.Array,
-        algorithm: Algorithm,
-    ) -> BMSVMState:
-        batch = () if is_prng_key(key) else key.shape[:1]
-
-        def sites(chain: Any) -> dict[str, jax.Array]:
-            if self.given is not None:
-                return machine_sites(chain.position, problem)
-            values = algorithm.sites(chain, setup, problem)
-            return {f"_{k}" if k in HIDDEN else k: v for k, v in values.items()}
-
-        z = jax.vmap(sites)(chain) if batch else sites(chain)
-        ones = jnp.ones(batch, z["precision"].dtype)
-        return BMSVMState(
-            i=i,
-            z=z,
-            chain=chain,
-            accept_prob=info.get("accept_prob", ones),
-            step_size=info.get("step_size", 0 * ones),
-            num_steps=info.get("num_steps", jnp.zeros(batch, jnp.int32)),
-            lengthscale_accept_prob=info.get("lengthscale_accept_prob", 0 * ones),
-            problem=problem,
-            setup=setup,
-            n_warmup=n_warmup,
-            rng_key=key,
-        )
+        return advance(state, algorithm, composed=self.given is not None)
 
     def refresh(self, state: BMSVMState, model_args: Any, model_kwargs: Any) -> BMSVMState:
         """Return the state under other values of the sites that the model is conditioned on.
@@ -397,30 +291,6 @@ class BMSVMGibbs(MCMCKernel):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_sample_fn": None}
-
-
-_begin = jax.jit(BMSVMGibbs()._begin, static_argnames="algorithm")
-
-
-def _at_sites(start: Mapping[str, jax.Array], chain: Any, problem: Problem) -> Any:
-    """Return a new chain that starts at values of some of :data:`MACHINE_SITES`."""
-    sites = {**machine_sites(chain.position, problem), **start}
-    return chain._replace(position=position_of_sites(sites, chain.position, problem))
-
-
-def sweep(state: BMSVMState, algorithm: Algorithm) -> tuple[Any, dict[str, jax.Array], jax.Array]:
-    """Run one sweep of one chain, or of as many as the state holds: chain, info and next key."""
-    problem, setup = state.problem, state.setup
-    batched = not is_prng_key(state.rng_key)
-    phase = Phase(state.i, state.n_warmup, "chains" if batched else None)
-
-    def one_chain(key: jax.Array, chain: Any) -> tuple[Any, dict[str, jax.Array], jax.Array]:
-        key, key_step = jax.random.split(key)
-        chain, info = algorithm.step(key_step, chain, setup, problem, phase)
-        return chain, info, key
-
-    together = jax.vmap(one_chain, axis_name="chains") if batched else one_chain
-    return together(state.rng_key, state.chain)
 
 
 def _concrete() -> AbstractContextManager[Any]:

@@ -22,7 +22,7 @@ from jax.typing import ArrayLike
 from bmsvm._arrays import for_pickling, unpickled
 from bmsvm._progress import progress
 from bmsvm._validation import check_choice, check_positive, check_sweeps
-from bmsvm.checkpoint import Checkpoint, digest_of_arrays
+from bmsvm.checkpoint import Checkpoint
 from bmsvm.inference.chunks import (
     CHUNK,
     advance_chains,
@@ -31,8 +31,10 @@ from bmsvm.inference.chunks import (
     start_chains,
     with_shared,
 )
-from bmsvm.inference.gibbs import BMSVMGibbs, BMSVMState
-from bmsvm.inference.samplers import Sampler, Table
+from bmsvm.inference.gibbs import BMSVMGibbs
+from bmsvm.inference.samplers import Table
+from bmsvm.inference.state import BMSVMState
+from bmsvm.inference.store import last_state, store_of
 from bmsvm.inference.table import check_tabled
 from bmsvm.inference.tabled import table_advancing, table_state
 from bmsvm.models.problem import Problem
@@ -123,7 +125,7 @@ class Run:
         with contextlib.nullcontext() if store is None else store.opened():
             state, total = self.state, num_samples
             if store is not None:
-                state, total = _last(store, state), self.num_samples + num_samples
+                state, total = last_state(store, state), self.num_samples + num_samples
                 if store.progress.draws != self.num_samples:
                     raise ValueError(
                         f"these chains have {self.num_samples} draws and their store has "
@@ -138,7 +140,7 @@ class Run:
                 store=store,
             )
             if ended == "interrupted" and store is not None:
-                state, ended = _last(store, state), _ended(store, total)
+                state, ended = last_state(store, state), _ended(store, total)
         samples = _join([self.samples, *pieces]) if store is None else store.draws()
         seconds = self.seconds + time.perf_counter() - began
         more = replace(self, samples=samples, state=state, ended=ended, seconds=seconds)
@@ -237,7 +239,7 @@ def run_chains(
     kept, earlier = None, 0.0
     with contextlib.ExitStack() as stack:
         if store is not None:
-            kept = _store_of(store, kernel, state, num_warmup, thinning, chosen)
+            kept = store_of(store, kernel, state, num_warmup, thinning, chosen)
             stack.enter_context(kept.opened())
             state = with_shared(kept.begin(moving_part(state)), state)
             earlier = kept.progress.seconds
@@ -259,7 +261,7 @@ def run_chains(
                 until=began + budget,
             )
         if kept is not None and ended == "interrupted":
-            state, ended = _last(kept, state), _ended(kept, num_samples)
+            state, ended = last_state(kept, state), _ended(kept, num_samples)
     if not pieces and (kept is None or kept.progress.draws == 0):
         raise KeyboardInterrupt("interrupted before the first draws were finished")
     samples = _join(pieces) if kept is None else kept.draws()
@@ -302,48 +304,6 @@ def _checked_sites(collect: Sequence[str] | None, known: tuple[str, ...]) -> tup
     for name in chosen:
         check_choice("collect", name, known)
     return chosen
-
-
-def _store_of(
-    path: str | os.PathLike[str],
-    kernel: BMSVMGibbs,
-    start: BMSVMState,
-    num_warmup: int,
-    thinning: int,
-    collect: tuple[str, ...],
-) -> Checkpoint:
-    """Return the store of a run, with a fingerprint of all that determines its draws."""
-    problem = start.problem
-    fingerprint = {
-        "num_chains": int(start.accept_prob.shape[0]),
-        "num_warmup": int(num_warmup),
-        "thinning": int(thinning),
-        "collect": list(collect),
-        "coupling": problem.coupling,
-        "likelihood": problem.likelihood,
-        "algorithm": _algorithm_name(kernel, problem),
-        "sampler": _options(kernel.sampler_of(problem)),
-        "every": None if problem.family is None else int(problem.family.every),
-        "data": digest_of_arrays((problem, start.setup)),
-        "start": digest_of_arrays(moving_part(start)),
-    }
-    return Checkpoint(path, fingerprint, collect)
-
-
-def _algorithm_name(kernel: BMSVMGibbs, problem: Problem) -> str:
-    tabled = isinstance(kernel.sampler_of(problem), Table)
-    return "table" if tabled else kernel.algorithm(problem).name
-
-
-def _options(sampler: Sampler) -> dict[str, Any]:
-    """Options of a sampler that neither its algorithm's name nor the run's thinning says."""
-    said = ("sweep", "thinning")
-    return {name: np.asarray(v).item() for name, v in vars(sampler).items() if name not in said}
-
-
-def _last(store: Checkpoint, state: BMSVMState) -> BMSVMState:
-    """Read the state of the chains of a store; ``state`` is one of them."""
-    return with_shared(store.last(moving_part(state)), state)
 
 
 def _ended(store: Checkpoint, total: int) -> Ended:

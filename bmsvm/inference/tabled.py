@@ -8,7 +8,7 @@ from typing import Any, cast
 import jax
 import numpy as np
 
-from bmsvm.inference.gibbs import HIDDEN, BMSVMState
+from bmsvm.inference.state import HIDDEN, BMSVMState
 from bmsvm.inference.table import PosteriorTable
 from bmsvm.models.problem import Problem
 

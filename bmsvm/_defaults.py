@@ -1,0 +1,169 @@
+"""What the settings of the classifier mean where they say "auto" or None.
+
+Pure functions of the settings and of the number of rows. What ``sampler="auto"`` means is
+:func:`bmsvm.inference.samplers.as_sampler`; the names of the other choices stand for objects in
+the modules of these objects.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Protocol
+
+from bmsvm._inputs import is_precomputed
+from bmsvm._predicting import as_predictive
+from bmsvm._validation import check_choice
+from bmsvm.inference.samplers import CollapsedHMC, Table, as_sampler
+from bmsvm.kernels.functions import Parametric, Stationary, as_kernel
+from bmsvm.kernels.low_rank import Approximation, Fourier, Nystrom
+from bmsvm.models.hyperparameters import DEFAULT, Hyperparameters
+from bmsvm.models.problem import Problem
+from bmsvm.models.theta import Sampled
+from bmsvm.selection import ClosedFormEvidence, Evidence, Method, ModeCV, as_method
+
+__all__ = [
+    "Settings",
+    "approximation_of",
+    "calibrates",
+    "hyperparameters_of",
+    "lengthscale_of",
+    "method_of",
+    "rows_to_choose_by",
+    "samples_by_default",
+    "warmup_of",
+]
+
+SELECTION_ROWS = 1024
+"""Rows by which a lengthscale is chosen if the Gram matrix is of low rank."""
+
+WARMUP = 150
+"""Default number of warm-up sweeps."""
+
+WARMUP_IF_TAU_KNOWN = 75
+"""The same if tau was chosen with the lengthscale, which leaves less to be tuned."""
+
+EXACT_ROWS = 2000
+"""Rows up to which ``approximation="auto"`` is exact."""
+
+BASIS_SIZE = 2**24
+"""Size of a basis that may have more columns than the default of :class:`Nystrom`."""
+
+LARGEST_RANK = 1536
+"""Largest number of columns of such a basis."""
+
+
+class Settings(Protocol):
+    """The parameters of :class:`bmsvm.BMSVMClassifier` that have defaults of this kind."""
+
+    likelihood: str
+    coupling: str
+    kernel: Any
+    lengthscale: Any
+    hyperparameters: Hyperparameters | None
+    approximation: Any
+    sampler: Any
+    num_warmup: int | None
+    predictive: Any
+
+
+def hyperparameters_of(settings: Settings) -> Hyperparameters:
+    """Return the hyperparameters as given, or the default ones."""
+    return DEFAULT if settings.hyperparameters is None else settings.hyperparameters
+
+
+# The lengthscale ------------------------------------------------------------------------------
+
+
+def lengthscale_of(settings: Settings) -> Any:
+    """Return the lengthscale as given, or the default of this model."""
+    if not _is_auto(settings.lengthscale):
+        return settings.lengthscale
+    if not isinstance(as_kernel(settings.kernel), Stationary):
+        return None
+    if _is_closed_form(settings):
+        return Sampled()
+    plain = (settings.likelihood, settings.coupling) == ("normalized", "sum_to_zero")
+    return ModeCV() if plain and settings.hyperparameters is None else Evidence()
+
+
+def samples_by_default(settings: Settings) -> bool:
+    """Whether theta is sampled because nothing else was said."""
+    stationary = isinstance(as_kernel(settings.kernel), Stationary)
+    return _is_auto(settings.lengthscale) and _is_closed_form(settings) and stationary
+
+
+def method_of(settings: Settings, *, low_rank: bool) -> Method | None:
+    """Return how the lengthscale is chosen from the data; None if it is given or sampled."""
+    if low_rank and samples_by_default(settings):
+        return ClosedFormEvidence()
+    return as_method(lengthscale_of(settings))
+
+
+def rows_to_choose_by(method: Method) -> int:
+    """Return how many rows choose the lengthscale if the Gram matrix is of low rank."""
+    return getattr(method, "max_rows", None) or SELECTION_ROWS
+
+
+def _is_auto(value: Any) -> bool:
+    return isinstance(value, str) and value == "auto"
+
+
+def _is_closed_form(settings: Settings) -> bool:
+    """Whether the posterior given theta, tau and sigma2 is known."""
+    return (settings.likelihood, settings.coupling) == ("squared", "sum_to_zero")
+
+
+# The Gram matrix ------------------------------------------------------------------------------
+
+
+def approximation_of(settings: Settings, n_rows: int) -> Approximation | None:
+    """Return how the Gram matrix of so many rows is approximated; None if it is exact."""
+    how = settings.approximation
+    if not isinstance(how, Approximation):
+        check_choice("approximation", how, ("auto", "exact", "nystrom", "fourier"))
+        if how == "exact" or (how == "auto" and not _suits_low_rank(settings, n_rows)):
+            return None
+        largest = max(Nystrom.max_rank, min(LARGEST_RANK, BASIS_SIZE // n_rows))
+        how = Fourier() if how == "fourier" else Nystrom(max_rank=largest)
+    sampler = as_sampler(
+        settings.sampler,
+        low_rank=True,
+        likelihood=settings.likelihood,
+        coupling=settings.coupling,
+    )
+    light = how.dtype is None and isinstance(sampler, CollapsedHMC | Table)
+    return replace(how, dtype="float32") if light else how
+
+
+def _suits_low_rank(settings: Settings, n_rows: int) -> bool:
+    """Whether ``approximation="auto"`` is a Gram matrix of low rank."""
+    lengthscale = lengthscale_of(settings)
+    sampled = isinstance(lengthscale, Sampled) and lengthscale.given_grid is None
+    sampled = sampled or (isinstance(lengthscale, str) and lengthscale == "sample")
+    sampled = sampled and not samples_by_default(settings)
+    kernel = as_kernel(settings.kernel)
+    return (
+        n_rows > EXACT_ROWS
+        and settings.coupling == "sum_to_zero"
+        and not is_precomputed(kernel)
+        and not isinstance(kernel, Parametric)
+        and not sampled
+    )
+
+
+# Chains and predictions -----------------------------------------------------------------------
+
+
+def warmup_of(settings: Settings, *, low_rank: bool) -> int:
+    """Return the number of warm-up sweeps."""
+    if settings.num_warmup is not None:
+        return settings.num_warmup
+    tau_known = isinstance(as_method(lengthscale_of(settings)), ModeCV) and not low_rank
+    return WARMUP_IF_TAU_KNOWN if tau_known else WARMUP
+
+
+def calibrates(settings: Settings, problem: Problem) -> bool:
+    """Whether the draws of a problem are calibrated."""
+    wanted = as_predictive(settings.predictive).calibrate
+    possible = problem.coupling == "sum_to_zero" and problem.family is None
+    return possible if wanted is None else wanted
