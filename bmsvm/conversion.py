@@ -1,8 +1,8 @@
 """Parameters of scikit-learn's ``SVC`` as those of this package, and back.
 
-``SVC`` has ``gamma``, the inverse width of its Gaussian kernel, and ``C``, the weight of its loss. Here
-they are theta, the lengthscale of the kernel, and tau/sigma2, the precision of the prior of the class
-functions. docs/coming_from_svc.md has both in an example.
+``SVC`` has ``gamma``, the inverse width of its Gaussian kernel, and ``C``, the weight of its loss.
+Here they are theta, the lengthscale of the kernel, and tau/sigma2, the precision of the prior of
+the class functions. docs/coming_from_svc.md has both in an example.
 """
 
 from __future__ import annotations
@@ -95,9 +95,9 @@ def regularization_from_C(C: ArrayLike, n_classes: int = 2) -> Any:
 
     .. math:: \frac{\tau}{\sigma^2} = \frac{c - 1}{c\,C} .
 
-    With two classes this is exact: :class:`bmsvm.MSVMClassifier` with ``gamma`` of 1/(2C) is ``SVC``.
-    With more classes ``SVC`` fits one function to each pair of classes, and equal variances of the
-    functions are a place to start, not an identity.
+    With two classes this is exact: :class:`bmsvm.MSVMClassifier` with ``gamma`` of 1/(2C) is
+    ``SVC``. With more classes ``SVC`` fits one function to each pair of classes, and equal
+    variances of the functions are a place to start, not an identity.
 
     Parameters
     ----------

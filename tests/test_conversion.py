@@ -82,7 +82,7 @@ def test_what_is_not_positive_is_refused(value):
         (regularization_from_C, "C"),
         (C_from_regularization, "regularization"),
     ):
-        with pytest.raises(ValueError, match=f"^{name} must be positive and finite"):
+        with pytest.raises(ValueError, match=rf"^{name} must be positive and finite"):
             function(value)
-    with pytest.raises(ValueError, match="^n_classes"):
+    with pytest.raises(ValueError, match=r"^n_classes"):
         regularization_from_C(1.0, n_classes=1)
