@@ -88,9 +88,9 @@ def _saying_what_helps(X: Any, estimator: str) -> Iterator[None]:
     except ValueError as error:
         said_by_sklearn = str(error)
         if said_by_sklearn.startswith("Input X contains NaN"):
-            raise ValueError(_missing_values(X, estimator)) from error
+            raise ValueError(_missing_values(X, estimator)) from None
         if said_by_sklearn.startswith("could not convert string to float"):
-            raise ValueError(_words(X, estimator)) from error
+            raise ValueError(_words(X, estimator)) from None
         raise
 
 
