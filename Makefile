@@ -107,9 +107,10 @@ docs-pages: $(VENV)/.docs-stamp
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going -q -b html docs docs/_build/html
 	$(BIN)/python docs/check_links.py docs/_build/html
 
-doctest: $(VENV)/.test-stamp ## run the examples of the docstrings, the tutorial and the page on the paper
+doctest: $(VENV)/.test-stamp ## run the examples of the docstrings and of the pages
 	$(BIN)/python -m pytest -q -p no:cacheprovider --doctest-modules bmsvm
-	MPLBACKEND=agg $(BIN)/python -m pytest -q -p no:cacheprovider --doctest-glob='*.md' -W 'ignore:the chains have not converged' docs/tutorial.md docs/paper.md
+	MPLBACKEND=agg $(BIN)/python -m pytest -q -p no:cacheprovider --doctest-glob='*.md' -W 'ignore:the chains have not converged' docs/tutorial.md docs/paper.md \
+		docs/coming_from_svc.md docs/with_sklearn.md
 
 clean: ## remove environments, caches and build output
 	rm -rf .venv .venv-* build dist docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis

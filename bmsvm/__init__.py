@@ -74,9 +74,9 @@ _HOMES = {
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 _MODULES = (
-    *("arviz", "checkpoint", "classifier", "convergence", "datasets", "inference", "kernels"),
-    *("machines", "models", "persistence", "plots", "posterior", "prediction", "predictive"),
-    *("report", "rows", "scaling", "selection", "summary"),
+    *("arviz", "checkpoint", "classifier", "convergence", "conversion", "datasets", "inference"),
+    *("kernels", "machines", "models", "persistence", "plots", "posterior", "prediction"),
+    *("predictive", "report", "rows", "scaling", "selection", "summary"),
 )
 """Modules that are attributes of the package without an import of their own."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -32,6 +34,64 @@ def is_precomputed(kernel: Any) -> bool:
     """Whether a kernel, given by name or as an object, is a Gram matrix."""
     named = isinstance(kernel, str) and kernel == "precomputed"
     return named or isinstance(kernel, Precomputed)
+
+
+def _column_name(X: Any, column: int) -> str:
+    """Return the name of a column of X if it has one, else its number."""
+    return said(X.columns[column]) if hasattr(X, "columns") else str(column)
+
+
+def _missing_values(X: Any, estimator: str) -> str:
+    """Say where X (n, p) has NaN, and what to put in front of an estimator."""
+    missing = np.asarray(X.isna() if hasattr(X, "isna") else np.isnan(np.asarray(X, np.float64)))
+    row, column = np.argwhere(missing)[0]
+    return (
+        f"X contains NaN in {int(missing.any(axis=1).sum())} of {len(missing)} rows, first in row "
+        f"{row}, column {_column_name(X, column)}; {estimator} needs every value. Put an imputer "
+        f"in front, make_pipeline(SimpleImputer(), {estimator}()) with sklearn.impute and "
+        "sklearn.pipeline, or leave these rows out"
+    )
+
+
+def _is_word(cell: Any) -> bool:
+    """Whether a cell is a string that is not read as a number."""
+    if not isinstance(cell, str | bytes):
+        return False
+    try:
+        float(cell)
+    except ValueError:
+        return True
+    return False
+
+
+def _words(X: Any, estimator: str) -> str:
+    """Say where X (n, p) has strings, and what to put in front of an estimator."""
+    cells = np.asarray(X, dtype=object)
+    words = np.frompyfunc(_is_word, 1, 1)(cells).astype(bool)
+    columns = np.flatnonzero(words.any(axis=0))
+    row = int(np.argmax(words[:, columns[0]]))
+    names = [_column_name(X, each) for each in columns.tolist()]
+    return (
+        "X must have numbers; could not convert string to float: "
+        f"{said(cells[row, columns[0]])} in row {row}, column {names[0]}. Encode columns of "
+        "categories first, make_pipeline(make_column_transformer((OneHotEncoder("
+        f'handle_unknown="ignore"), [{", ".join(names)}]), remainder="passthrough"), '
+        f"{estimator}()) with sklearn.compose, sklearn.pipeline and sklearn.preprocessing"
+    )
+
+
+@contextmanager
+def _saying_what_helps(X: Any, estimator: str) -> Iterator[None]:
+    """Let scikit-learn's errors for NaN and strings in X name the transformer that is missing."""
+    try:
+        yield
+    except ValueError as error:
+        said_by_sklearn = str(error)
+        if said_by_sklearn.startswith("Input X contains NaN"):
+            raise ValueError(_missing_values(X, estimator)) from None
+        if said_by_sklearn.startswith("could not convert string to float"):
+            raise ValueError(_words(X, estimator)) from None
+        raise
 
 
 def combined_weights(
@@ -65,6 +125,13 @@ class KernelInputs:
         """Whether X is read in pieces and never copied as a whole."""
         return False
 
+    def _validated(self, X: Any, *args: Any, **kwargs: Any) -> Any:
+        """Return rows in memory as scikit-learn checks them, in float64."""
+        if is_precomputed(self.kernel):
+            return validate_data(self, X, *args, dtype=np.float64, **kwargs)
+        with _saying_what_helps(X, type(self).__name__):
+            return validate_data(self, X, *args, dtype=np.float64, **kwargs)
+
     def _pieces_and_labels(self, X: Any, y: Any) -> tuple[PiecewiseRows, np.ndarray]:
         """Return rows that are read in pieces, with their labels."""
         rows = PiecewiseRows(X)
@@ -83,7 +150,7 @@ class KernelInputs:
         if self._reads_in_pieces(X):
             X, y = self._pieces_and_labels(X, y)
         else:
-            X, y = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2)
+            X, y = self._validated(X, y, ensure_min_samples=2)
         check_classification_targets(y)
         check_no_missing_labels(y)
         precomputed = is_precomputed(self.kernel)
@@ -129,7 +196,7 @@ class KernelInputs:
             rows = PiecewiseRows(X)
             validate_data(self, rows[:1], reset=False)
             return rows
-        X = validate_data(self, X, dtype=np.float64, reset=False)
+        X = self._validated(X, reset=False)
         if self.kept_rows_ is not None and is_precomputed(self.kernel):
             X = X[:, self.kept_rows_]
         return X

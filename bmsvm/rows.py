@@ -30,7 +30,7 @@ class Rows(Protocol):
 def in_pieces(X: Any) -> bool:
     """Whether X is read in pieces.
 
-    A NumPy memory map, or an array in chunks, such as those of Zarr, HDF5 and Dask:
+    A NumPy memory map, or an array in chunks, such as those of Zarr and HDF5:
     it has ``shape``, ``dtype`` and ``chunks``, and can be sliced.
     """
     if isinstance(X, PiecewiseRows):

@@ -5,6 +5,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent / "_ext"))
 
+from inventories import found_inventories
+
 import bmsvm
 
 project = "bmsvm"
@@ -15,6 +17,7 @@ version = release = bmsvm.__version__
 extensions = [
     "myst_parser",
     "sphinx.ext.autodoc",
+    "sphinx.ext.intersphinx",
     "sphinx.ext.napoleon",
     "sphinx.ext.viewcode",
     "mathml",
@@ -24,10 +27,25 @@ exclude_patterns = ["_build", "README.md"]
 myst_enable_extensions = ["deflist", "dollarmath"]
 myst_heading_anchors = 3
 
+intersphinx_mapping = found_inventories(
+    {
+        "arviz": "https://python.arviz.org/en/stable/",
+        "jax": "https://docs.jax.dev/en/latest/",
+        "numpy": "https://numpy.org/doc/stable/",
+        "numpyro": "https://num.pyro.ai/en/stable/",
+        "python": "https://docs.python.org/3/",
+        "scipy": "https://docs.scipy.org/doc/scipy/",
+        "sklearn": "https://scikit-learn.org/stable/",
+        "xarray": "https://docs.xarray.dev/en/stable/",
+    },
+    Path(__file__).parent / "_build" / "inventories",
+)
+
 viewcode_follow_imported_members = False
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
+autodoc_type_aliases = {"ArrayLike": "ArrayLike"}
 autodoc_use_type_comments = False
 python_use_unqualified_type_names = True
 python_maximum_signature_line_length = 88

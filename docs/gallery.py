@@ -14,6 +14,12 @@ from bmsvm import BMSVMClassifier, MSVMClassifier, datasets, plots
 
 TARGET = Path(__file__).parent / "images" / "plots.png"
 
+PADS = {
+    **dict.fromkeys(("margins", "reliability", "rejection", "lengthscale", "regularization"), 28),
+    "trace": 44,
+}
+"""Space of titles above a legend of one line, or two."""
+
 
 def draw(target: Path = TARGET) -> None:
     """Fit every second wine, and draw the model and its predictions of the others."""
@@ -43,7 +49,7 @@ def draw(target: Path = TARGET) -> None:
         strict=True,
     ):
         plot(ax)
-        ax.set_title(title, family="monospace", pad=28 if title == "margins" else 8)
+        ax.set_title(title, family="monospace", pad=PADS.get(title, 8))
     figure.savefig(target, dpi=75)
 
 

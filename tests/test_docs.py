@@ -2,6 +2,8 @@
 
 import importlib.util
 import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -91,3 +93,54 @@ def test_notebooks_say_for_whom_they_are_and_are_listed(notebook):
 
 def test_there_are_seven_notebooks():
     assert [path.name[:2] for path in NOTEBOOKS] == [f"0{i}" for i in range(1, 8)]
+
+
+def test_pages_are_built_without_the_inventories_of_others(tmp_path):
+    """Only an inventory that is there is linked to, and it is kept for the next build."""
+    found_inventories = load(ROOT / "docs" / "_ext" / "inventories.py").found_inventories
+    there, damaged = tmp_path / "there", tmp_path / "damaged"
+    for site, content in ((there, b"# Sphinx inventory version 2\n"), (damaged, b"<html>")):
+        site.mkdir()
+        (site / "objects.inv").write_bytes(content)
+    projects = {site.name: f"{site.as_uri()}/" for site in (there, damaged, tmp_path / "nowhere")}
+    kept = tmp_path / "kept"
+    expected = {"there": (projects["there"], str(kept / "there.inv"))}
+    assert found_inventories(projects, kept) == expected
+    (there / "objects.inv").unlink()
+    assert found_inventories(projects, kept) == expected
+
+
+def test_titles_are_unique():
+    pages = [page for page in PAGES if page.parent != ROOT]
+    titles = [re.search(r"^# (.+)$", page.read_text(encoding="utf-8"), re.M) for page in pages]
+    named = [title.group(1) for title in titles if title]
+    assert len(set(named)) == len(named), sorted(named)
+
+
+def test_every_page_is_in_the_index():
+    """Sphinx says the same, but needs to be installed for it."""
+    listed = "".join(
+        (ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("index.md", "api/index.md")
+    )
+    for page in (ROOT / "docs").rglob("*.md"):
+        if "_build" not in page.parts and page.stem != "index":
+            assert re.search(rf"^(?:api/)?{page.stem}$", listed, re.M), page.name
+
+
+def readme_example():
+    """Return the first block of Python of the README, and the output printed below it."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    code, output = re.search(r"```python\n(.*?)```\n\n```\n(.*?)```", text, re.S).groups()
+    return code, output
+
+
+def test_the_readme_prints_what_it_says():
+    code, output = readme_example()
+    done = subprocess.run(
+        [sys.executable, "-W", "error::UserWarning", "-c", code],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == output

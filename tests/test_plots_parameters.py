@@ -80,6 +80,15 @@ def test_theta_is_drawn_as_a_histogram_or_as_its_value(model, ax):
         plots.lengthscale(np.ones(3))
 
 
+@pytest.mark.parametrize("num_chains", [1, 8, 20])
+def test_a_trace_has_any_number_of_chains(num_chains, ax):
+    draws = np.random.default_rng(0).gamma(2.0, size=(num_chains, 5))
+    plots.trace({"precision": draws}, ax=ax)
+    np.testing.assert_allclose([line.get_ydata() for line in ax.lines], np.log(draws))
+    styles = {(str(line.get_color()), str(line.get_linestyle())) for line in ax.lines[:8]}
+    assert len(styles) == min(num_chains, 8)  # those that the legend names are told apart
+
+
 def test_a_trace_has_a_line_for_each_chain(model, ax):
     plots.trace(model, ax=ax)
     draws = model.posterior_.samples["precision"]

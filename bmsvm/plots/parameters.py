@@ -57,7 +57,8 @@ def trace(source: Any, name: str = "precision", *, ax: Axes | None = None) -> Ax
     positive = bool(np.all(draws > 0))
     for number, chain in enumerate(np.log(draws) if positive else draws):
         style = class_style(number)
-        ax.plot(chain, style.line, color=style.colour, linewidth=0.8, label=f"chain {number + 1}")
+        how = {"linestyle": style.line, "color": style.colour, "linewidth": 0.8}
+        ax.plot(chain, label=f"chain {number + 1}", **how)
     if len(draws) <= MOST_CHAINS:
         legend_above(ax)
     symbol = SYMBOLS.get(name, name)

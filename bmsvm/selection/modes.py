@@ -64,8 +64,7 @@ DEALT_ROWS = 1200
 """About how many rows all repetitions have together."""
 
 STEPS = 40
-"""Steps towards each mode, from the one before. Twice as many choose the same theta and tau, within
-what another assignment of rows to folds changes (benchmarks/selection.py)."""
+"""Steps towards each mode, from the one before: near enough to tell pairs apart."""
 
 NEAR_ZERO = 1e-6
 """Eigenvalues below this part of the largest are dropped: modes are found in float32."""

@@ -1,0 +1,80 @@
+"""Missing values and categories: the error names the transformer, and the transformer helps."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.compose import make_column_transformer
+from sklearn.impute import SimpleImputer
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder
+
+from bmsvm import BMSVMClassifier, LeastSquaresSVM, MSVMClassifier
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(30, 2))
+Y = np.where(X[:, 0] > 0, "high", "low")
+ESTIMATORS = [BMSVMClassifier, MSVMClassifier, LeastSquaresSVM]
+PIPELINE = {
+    "SimpleImputer": SimpleImputer,
+    "OneHotEncoder": OneHotEncoder,
+    "make_column_transformer": make_column_transformer,
+    "make_pipeline": make_pipeline,
+    "BMSVMClassifier": lambda: BMSVMClassifier(likelihood="squared", lengthscale=1.0),
+}
+
+
+def with_gap(frame: bool):
+    rows = X.copy()
+    rows[[3, 7], 1] = np.nan
+    return pd.DataFrame(rows, columns=["age", "height"]) if frame else rows
+
+
+def with_words(frame: bool):
+    table = pd.DataFrame({"age": X[:, 0], "colour": ["red", "blue"] * 15, "digits": ["1.5"] * 30})
+    return table if frame else table.to_numpy(dtype=object)
+
+
+def advice(error: pytest.ExceptionInfo) -> str:
+    """Return the pipeline that a message proposes."""
+    text = str(error.value)
+    return text[text.index("make_pipeline(") : text.index(" with sklearn")]
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+@pytest.mark.parametrize(("frame", "column"), [(False, "1"), (True, "'height'")])
+def test_the_error_for_missing_values_names_the_imputer(estimator, frame, column):
+    place = f"NaN in 2 of 30 rows, first in row 3, column {column};"
+    with pytest.raises(ValueError, match=place) as error:
+        estimator().fit(with_gap(frame), Y)
+    assert advice(error) == f"make_pipeline(SimpleImputer(), {estimator.__name__}())"
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+@pytest.mark.parametrize(("frame", "column"), [(False, "1"), (True, "'colour'")])
+def test_the_error_for_strings_names_the_encoder(estimator, frame, column):
+    with pytest.raises(ValueError, match=f"'red' in row 0, column {column}") as error:
+        estimator().fit(with_words(frame), Y)
+    assert f'OneHotEncoder(handle_unknown="ignore"), [{column}])' in advice(error)
+
+
+def test_what_is_proposed_works():
+    for rows in (with_gap(False), with_words(True), with_words(False)):
+        with pytest.raises(ValueError, match="make_pipeline") as error:
+            BMSVMClassifier().fit(rows, Y)
+        model = eval(advice(error), PIPELINE).fit(rows, Y)
+        assert model.score(rows, Y) > 0.8
+
+
+def test_new_rows_are_told_the_same():
+    model = MSVMClassifier(gamma=1.0).fit(X, Y)
+    with pytest.raises(ValueError, match=r"SimpleImputer\(\), MSVMClassifier"):
+        model.predict(with_gap(False))
+
+
+def test_other_errors_are_those_of_scikit_learn():
+    gram = X @ X.T
+    gram[0, 0] = np.nan
+    with pytest.raises(ValueError, match=r"^Input X contains NaN"):
+        BMSVMClassifier(kernel="precomputed").fit(gram, Y)
+    with pytest.raises(ValueError, match=r"^Input X contains infinity"):
+        BMSVMClassifier().fit(np.where(X > 1, np.inf, X), Y)
