@@ -27,7 +27,6 @@ import warnings
 import arviz as az
 import matplotlib.pyplot as plt
 import numpy as np
-from setting import size
 
 from bmsvm import HMC, PAPER, BMSVMClassifier, Gibbs, Paper, datasets
 from bmsvm.arviz import to_arviz
@@ -40,9 +39,8 @@ from bmsvm.arviz import to_arviz
 
 # %%
 X, y = datasets.load_wine(return_X_y=True)
-X, y = X[:: size(1, 2)], y[:: size(1, 2)]
-X, y = X[: size(178, 64)], y[: size(178, 64)]
-draws = size(500, 50)
+step, num_chains, num_warmup, draws = 1, 4, 500, 500  # small: 3, 2, 50, 50
+X, y = X[::step], y[::step]
 models, data, seconds = {}, {}, {}
 for sampler in (Paper(thinning=1), Gibbs(), HMC()):
     name = str(sampler)
@@ -51,8 +49,8 @@ for sampler in (Paper(thinning=1), Gibbs(), HMC()):
         likelihood="hinge",
         lengthscale=3.5,
         hyperparameters=PAPER,
-        num_chains=size(4, 2),
-        num_warmup=size(500, 50),
+        num_chains=num_chains,
+        num_warmup=num_warmup,
         num_samples=draws,
         predictive="posterior",
         random_state=0,
@@ -133,7 +131,7 @@ def autocorrelation(chains, lags):
     ]
 
 
-lags = np.arange(size(100, 20))
+lags = np.arange(min(100, draws // 2))
 figure, ax = plt.subplots(figsize=(7, 3.5), layout="constrained")
 for (name, model), line in zip(models.items(), ("-", "--", ":"), strict=True):
     chains = np.log(model.run_.samples["precision"])

@@ -56,8 +56,8 @@ def trace(source: Any, name: str = "precision", *, ax: Axes | None = None) -> Ax
     ax = axes_or_new(ax)
     positive = bool(np.all(draws > 0))
     for number, chain in enumerate(np.log(draws) if positive else draws):
-        style = class_style(number)
-        ax.plot(chain, style.line, color=style.colour, linewidth=0.8, label=f"chain {number + 1}")
+        colour, _, line = class_style(number)
+        ax.plot(chain, color=colour, linestyle=line, linewidth=0.8, label=f"chain {number + 1}")
     if len(draws) <= MOST_CHAINS:
         legend_above(ax)
     symbol = SYMBOLS.get(name, name)
