@@ -20,6 +20,5 @@ def progress(total: int, name: str, *, initial: int = 0, unit: str = "it") -> An
     """Return a progress bar, a context manager with ``update``; a silent one in a script."""
     notebook = "ipykernel" in sys.modules
     watched = notebook or (sys.stderr is not None and sys.stderr.isatty())
-    return tqdm(
-        total=total, initial=initial, desc=name, unit=unit, delay=DELAY, disable=not watched
-    )
+    silent = {} if watched else {"disable": True}  # a given argument would hide TQDM_DISABLE
+    return tqdm(total=total, initial=initial, desc=name, unit=unit, delay=DELAY, **silent)

@@ -39,14 +39,14 @@ model.fit(two, growers)
 
 grid = {"svc__C": np.logspace(-1, 3, 9), "svc__gamma": np.logspace(-2, 1, 7)}
 tuned = GridSearchCV(make_pipeline(StandardScaler(), SVC()), grid).fit(two, growers)
-svc = CalibratedClassifierCV(tuned.best_estimator_, method="temperature", ensemble=False)
-svc.fit(two, growers)
+best = tuned.best_estimator_
+svc = CalibratedClassifierCV(best, method="temperature", ensemble=False).fit(two, growers)
 
 # %%
 asked = np.array([[3.1, 6.0], [2.4, 3.9], [5.6, 12.0]])  # A, B and C
 known = model.predict_uncertainty(asked)
 left, right, down, up = -0.5, 7, -1, 16
-x, y = np.meshgrid(np.linspace(left, right, 120), np.linspace(down, up, 120))
+x, y = np.meshgrid(np.linspace(left, right, 90), np.linspace(down, up, 90))
 plane = np.column_stack([x.ravel(), y.ravel()])
 colours = np.array([to_rgb(name) for name in ("#0072B2", "#E69F00", "#009E73")])
 
@@ -55,7 +55,7 @@ for ax, (title, each) in zip(axes, {"SVC": svc, "BMSVMClassifier": model}.items(
     chances = each.predict_proba(plane)
     strength = (1.5 * chances.max(1, keepdims=True) - 0.5) * (1 - colours[chances.argmax(1)])
     ax.imshow(
-        1 - strength.reshape(120, 120, 3),
+        1 - strength.reshape(90, 90, 3),
         origin="lower",
         extent=(left, right, down, up),
         aspect="auto",
@@ -76,7 +76,7 @@ middle, low, high = (
 axes[2].vlines(range(3), low, high, linewidth=8, color="#56B4E9", label="90% credible interval")
 axes[2].plot(middle, "ko", label="BMSVMClassifier")
 axes[2].plot(svc.predict_proba(asked).max(1), "rx", markersize=9, label="SVC")
-axes[2].set(title="probability of the predicted grower", ylim=(-0.02, 1.04), xlim=(-0.5, 2.5))
+axes[2].set(title="predicted probability", ylim=(-0.02, 1.04), xlim=(-0.5, 2.5))
 axes[2].set(xticks=range(3), xticklabels=["A", "B", "C"])
 axes[2].legend(loc="lower left", framealpha=1)
 plt.show()
@@ -123,16 +123,18 @@ model.fit(X, y)
 model
 
 # %% [markdown]
-# If the chains had not converged, `fit` would have warned and recommended what to do:
-# `model.fit_more(200)` makes 200 more draws of each chain.
+# The chains end as soon as the class probabilities are determined well. If the chains did not agree by then, `fit` would
+# warn and recommend what to do. `model.fit_more(200)` makes 200 more draws of each chain.
 #
 # ## Convergence
 #
 # `to_arviz` converts the model for ArviZ, with named classes, rows and features. In the table `r_hat` should be near
 # 1 (1.01 is the usual limit), and the effective sample size `ess_bulk` should be several hundred. `noise_variance` is
-# $\sigma^2$ and `precision` is $\tau$; [notebook 2](02_the_paper.ipynb) explains them.
+# $\sigma^2$ and `precision` is $\tau$; [notebook 2](02_the_paper.ipynb) explains them. Predictions need few draws; for a table
+# with small Monte Carlo errors there are more draws here.
 
 # %%
+model.fit_more(num_samples)
 data = to_arviz(model, new_rows=X_new)
 az.summary(data)
 

@@ -8,6 +8,8 @@ result, without times and warnings, is the ``.ipynb`` beside its source. The fir
 from __future__ import annotations
 
 import argparse
+import base64
+import io
 import os
 import sys
 import tempfile
@@ -17,6 +19,7 @@ from pathlib import Path
 import nbformat
 from cells import cells_of
 from nbclient import NotebookClient
+from PIL import Image
 
 HERE = Path(__file__).resolve().parent
 OUTPUT = HERE / "output"
@@ -67,9 +70,17 @@ def trim(notebook: nbformat.NotebookNode) -> list[str]:
         cell.outputs = [each for each in cell.outputs if each not in warned]
         for output in cell.outputs:
             if "image/png" in output.get("data", {}):
-                output.data = {"image/png": output.data["image/png"]}
+                output.data = {"image/png": smaller(output.data["image/png"])}
                 output.metadata = {}
     return dropped
+
+
+def smaller(png: str) -> str:
+    """Reduce a picture to 256 colours."""
+    buffer = io.BytesIO()
+    picture = Image.open(io.BytesIO(base64.b64decode(png))).convert("RGB")
+    picture.quantize(256, dither=Image.Dither.NONE).save(buffer, "PNG", optimize=True)
+    return base64.b64encode(buffer.getvalue()).decode("ascii")
 
 
 def execute(path: Path, *, build: bool) -> Path:
