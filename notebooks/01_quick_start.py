@@ -17,6 +17,19 @@
 # certain its probability is.
 
 # %%
+from bmsvm import BMSVMClassifier, datasets
+
+num_chains, num_samples = 8, 200  # small: 2, 50
+
+wine = datasets.load_wine(as_frame=True)
+growers = wine.target_names[wine.target]
+two = wine.data[["flavanoids", "color_intensity"]].to_numpy()
+model = BMSVMClassifier(num_chains=num_chains, num_samples=num_samples, random_state=0)
+model.fit(two, growers)
+asked = [[3.1, 6.0], [2.4, 3.9], [5.6, 12.0]]  # A, B and C
+known = model.predict_uncertainty(asked)
+
+# %% tags=["hide-input"]
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.colors import to_rgb
@@ -26,58 +39,32 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
-from bmsvm import BMSVMClassifier, datasets
-
-num_chains, num_samples = 8, 200  # small: 2, 50
-
-wine = datasets.load_wine(as_frame=True)
-growers = wine.target_names[wine.target]
-two = wine.data[["flavanoids", "color_intensity"]].to_numpy()
-
-model = BMSVMClassifier(num_chains=num_chains, num_samples=num_samples, random_state=0)
-model.fit(two, growers)
-
 grid = {"svc__C": np.logspace(-1, 3, 9), "svc__gamma": np.logspace(-2, 1, 7)}
 tuned = GridSearchCV(make_pipeline(StandardScaler(), SVC()), grid).fit(two, growers)
 best = tuned.best_estimator_
 svc = CalibratedClassifierCV(best, method="temperature", ensemble=False).fit(two, growers)
 
-# %%
-asked = np.array([[3.1, 6.0], [2.4, 3.9], [5.6, 12.0]])  # A, B and C
-known = model.predict_uncertainty(asked)
-left, right, down, up = -0.5, 7, -1, 16
-x, y = np.meshgrid(np.linspace(left, right, 90), np.linspace(down, up, 90))
-plane = np.column_stack([x.ravel(), y.ravel()])
 colours = np.array([to_rgb(name) for name in ("#0072B2", "#E69F00", "#009E73")])
-
+edges = (-0.5, 7, -1, 16)
+plane = np.stack(np.meshgrid(np.linspace(*edges[:2], 90), np.linspace(*edges[2:], 90)), -1)
 figure, axes = plt.subplots(1, 3, figsize=(12, 4), width_ratios=(1, 1, 0.8), layout="constrained")
-for ax, (title, each) in zip(axes, {"SVC": svc, "BMSVMClassifier": model}.items(), strict=False):
-    chances = each.predict_proba(plane)
-    strength = (1.5 * chances.max(1, keepdims=True) - 0.5) * (1 - colours[chances.argmax(1)])
-    ax.imshow(
-        1 - strength.reshape(90, 90, 3),
-        origin="lower",
-        extent=(left, right, down, up),
-        aspect="auto",
-    )
+for ax, each, title in zip(axes, (svc, model), ("SVC", "BMSVMClassifier"), strict=False):
+    chances = each.predict_proba(plane.reshape(-1, 2)).reshape(90, 90, 3)
+    strength = 1.5 * chances.max(-1, keepdims=True) - 0.5
+    painted = 1 - strength * (1 - colours[chances.argmax(-1)])
+    ax.imshow(painted, origin="lower", extent=edges, aspect="auto")
     for name, colour, marker in zip(model.classes_, colours, "osD", strict=True):
-        style = {"color": colour, "markeredgecolor": "white", "markeredgewidth": 0.6}
-        ax.plot(*two[growers == name].T, marker, markersize=5, label=name, **style)
+        ax.scatter(*two[growers == name].T, 25, colour, marker, edgecolors="white", label=name)
     for letter, where in zip("ABC", asked, strict=True):
         box = {"boxstyle": "circle", "facecolor": "white"}
         ax.annotate(letter, where, weight="bold", ha="center", va="center", bbox=box)
     ax.set(title=f"{title}: pale is uncertain", xlabel="flavanoids", ylabel="colour intensity")
 axes[1].legend(loc="upper center", ncols=3, fontsize="small", handletextpad=0.1)
-
-best = known.probabilities.argmax(1)
-middle, low, high = (
-    each[np.arange(3), best] for each in (known.probabilities, known.lower, known.upper)
-)
-axes[2].vlines(range(3), low, high, linewidth=8, color="#56B4E9", label="90% credible interval")
-axes[2].plot(middle, "ko", label="BMSVMClassifier")
+best = range(3), known.probabilities.argmax(1)
+axes[2].vlines(list("ABC"), known.lower[best], known.upper[best], "#56B4E9", linewidth=8)
+axes[2].plot(known.probabilities[best], "ko", label="BMSVMClassifier, 90% interval")
 axes[2].plot(svc.predict_proba(asked).max(1), "rx", markersize=9, label="SVC")
-axes[2].set(title="predicted probability", ylim=(-0.02, 1.04), xlim=(-0.5, 2.5))
-axes[2].set(xticks=range(3), xticklabels=["A", "B", "C"])
+axes[2].set(title="probability of the predicted class", xlim=(-0.5, 2.5), ylim=(-0.02, 1.04))
 axes[2].legend(loc="lower left", framealpha=1)
 plt.show()
 

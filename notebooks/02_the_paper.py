@@ -21,6 +21,7 @@
 import arviz as az
 import matplotlib.pyplot as plt
 import numpy as np
+from scipy.linalg import cho_factor, cho_solve, solve_triangular
 
 from bmsvm import PAPER, BMSVMClassifier, MSVMClassifier, datasets, kernels
 from bmsvm.models import likelihoods
@@ -195,6 +196,8 @@ a_sigma, b_sigma, a_tau, b_tau, eta = (
 )
 design = np.column_stack([np.ones(n), K])  # the paper's K with a tilde
 seen = [np.flatnonzero(y != j) for j in range(c)]  # rows that column j observes
+K_seen = [K[np.ix_(rows_j, rows_j)] for rows_j in seen]
+square = [design[rows_j].T @ design[rows_j] for rows_j in seen]
 
 
 def one_sweep(Z, beta, noise, tau):
@@ -210,15 +213,16 @@ def one_sweep(Z, beta, noise, tau):
     # (b) sigma2 | s: inverse gamma, by (19); then beta_j | s_j, sigma2: normal
     shape, rate = (a_sigma + n * (c - 1)) / 2, b_sigma / 2
     for j, rows_j in enumerate(seen):
-        Q = np.eye(len(rows_j)) + K[np.ix_(rows_j, rows_j)] / tau + 1 / eta
-        rate += Z[rows_j, j] @ np.linalg.solve(Q, Z[rows_j, j]) / 2
+        Q = np.eye(len(rows_j)) + K_seen[j] / tau + 1 / eta
+        rate += Z[rows_j, j] @ cho_solve(cho_factor(Q), Z[rows_j, j]) / 2
     noise = rate / rng.gamma(shape)
     prior = np.zeros((n + 1, n + 1))
     prior[0, 0], prior[1:, 1:] = eta, tau * (K + 1e-8 * np.eye(n))
     for j, rows_j in enumerate(seen):
-        root = np.linalg.cholesky(design[rows_j].T @ design[rows_j] + prior)
-        mean = np.linalg.solve(root.T, np.linalg.solve(root, design[rows_j].T @ Z[rows_j, j]))
-        beta[:, j] = mean + np.sqrt(noise) * np.linalg.solve(root.T, rng.normal(size=n + 1))
+        root = np.linalg.cholesky(square[j] + prior)  # of the precision, over sigma2
+        mean = cho_solve((root, True), design[rows_j].T @ Z[rows_j, j])
+        step = solve_triangular(root, rng.normal(size=n + 1), lower=True, trans="T")
+        beta[:, j] = mean + np.sqrt(noise) * step
     # (c) tau | B, sigma2: gamma, n c weights
     energy = np.sum(beta[1:] * (K @ beta[1:])) / noise
     tau = rng.gamma((a_tau + n * c) / 2) / ((b_tau + energy) / 2)
@@ -233,7 +237,7 @@ def one_sweep(Z, beta, noise, tau):
 # classifier of the paper with the paper's own sampler.)
 
 # %%
-sweeps, burn_in = 4000, 1000  # small: 60, 20
+sweeps, burn_in = 3000, 500  # small: 60, 20
 
 
 def chains_of(sweep):
@@ -249,7 +253,7 @@ def chains_of(sweep):
     return np.array(found)
 
 
-num_warmup, num_samples = 300, 1000  # small: 50, 50
+num_warmup, num_samples = 300, 500  # small: 50, 50
 common = {
     "lengthscale": theta,
     "likelihood": "hinge",

@@ -7,26 +7,37 @@ the small setting, which only checks that the notebook runs, it assigns VALUE in
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
 
-__all__ = ["cells_of"]
+__all__ = ["Cell", "cells_of"]
 
-START = re.compile(r"^# %%( \[markdown\])?$")
+START = re.compile(r'^# %%(?P<markdown> \[markdown\])?(?: tags=\["(?P<tag>[\w-]+)"\])?$')
 SMALL = re.compile(r"^(?P<line>\s*[\w ,]+ = .*?)  # small: (?P<value>.+)$")
 
 
-def cells_of(text: str, *, small: bool = False) -> list[tuple[str, str]]:
-    """Return the kind, "code" or "markdown", and the content of each cell of a source."""
-    cells: list[tuple[str, list[str]]] = []
+class Cell(NamedTuple):
+    """A cell: its kind, "code" or "markdown", its content and its tag, such as "hide-input"."""
+
+    kind: str
+    content: str
+    tag: str | None = None
+
+
+def cells_of(text: str, *, small: bool = False) -> list[Cell]:
+    """Return the cells of a source."""
+    cells: list[tuple[str, list[str], str | None]] = []
     for line in text.splitlines():
         if start := START.match(line):
-            cells.append(("markdown" if start[1] else "code", []))
+            cells.append(("markdown" if start["markdown"] else "code", [], start["tag"]))
         elif cells:  # what is above the first cell is the header of Jupytext
             cells[-1][1].append(line)
     content = {
         "markdown": _uncommented,
         "code": lambda lines: [_set(each, small) for each in lines],
     }
-    return [(kind, "\n".join(content[kind](lines)).strip("\n")) for kind, lines in cells]
+    return [
+        Cell(kind, "\n".join(content[kind](lines)).strip("\n"), tag) for kind, lines, tag in cells
+    ]
 
 
 def _uncommented(lines: list[str]) -> list[str]:

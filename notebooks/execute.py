@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import nbformat
 from cells import cells_of
@@ -29,6 +30,7 @@ LONGEST = 3600
 KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
 SETTINGS = {
     "TQDM_DISABLE": "1",  # bars are of use while a notebook runs
+    "OPENBLAS_NUM_THREADS": "1",  # matrices are small
     "JAX_COMPILATION_CACHE_DIR": str(OUTPUT / "compiled"),  # shared by the kernels
     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.2",
 }
@@ -38,11 +40,17 @@ def notebook_of(text: str, *, small: bool) -> nbformat.NotebookNode:
     """Make a notebook of a source."""
     new = {"code": nbformat.v4.new_code_cell, "markdown": nbformat.v4.new_markdown_cell}
     cells = [
-        new[kind](content, id=f"cell-{index:02d}")
-        for index, (kind, content) in enumerate(cells_of(text, small=small))
+        new[cell.kind](cell.content, id=f"cell-{index:02d}", metadata=_metadata(cell.tag))
+        for index, cell in enumerate(cells_of(text, small=small))
     ]
     metadata = {"kernelspec": KERNEL, "language_info": {"name": "python"}}
     return nbformat.v4.new_notebook(cells=cells, metadata=metadata)
+
+
+def _metadata(tag: str | None) -> dict[str, Any]:
+    """Metadata of a cell; Jupyter and the documentation fold the code of "hide-input"."""
+    hidden = {"jupyter": {"source_hidden": True}} if tag == "hide-input" else {}
+    return {"tags": [tag], **hidden} if tag else {}
 
 
 def run(notebook: nbformat.NotebookNode) -> None:
@@ -62,7 +70,6 @@ def trim(notebook: nbformat.NotebookNode) -> list[str]:
     dropped = []
     notebook.metadata = {"kernelspec": KERNEL, "language_info": {"name": "python"}}
     for cell in notebook.cells:
-        cell.metadata = {}
         if cell.cell_type != "code":
             continue
         warned = [each for each in cell.outputs if each.get("name") == "stderr"]

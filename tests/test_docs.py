@@ -106,7 +106,10 @@ def test_a_notebook_is_its_source_with_outputs(source):
     cells_of = load(ROOT / "notebooks" / "cells.py").cells_of
     path = source.with_suffix(".ipynb")
     notebook = json.loads(path.read_text(encoding="utf-8"))
-    found = [(cell["cell_type"], "".join(cell["source"])) for cell in notebook["cells"]]
+    found = [
+        (cell["cell_type"], "".join(cell["source"]), *(cell["metadata"].get("tags") or [None]))
+        for cell in notebook["cells"]
+    ]
     advice = f"make notebooks-build NOTEBOOKS={path.name[:2]}"
     assert found == cells_of(source.read_text(encoding="utf-8")), advice
     code = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
@@ -139,10 +142,14 @@ def test_a_notebook_imports_nothing_from_beside_itself(source):
 def test_cells_of_a_source():
     cells_of = load(ROOT / "notebooks" / "cells.py").cells_of
     header = "# ---\n# a: b\n# ---\n\n"
-    code = "# %%\nn, m = 5, 6  # small: 1, 2\n\nf(n)\n"
+    code = '# %% tags=["hide-input"]\n'
+    code += "n, m = 5, 6  # small: 1, 2\n\nf(n)\n"
     text = f"{header}# %% [markdown]\n# # One\n#\n# two\n\n{code}"
-    assert cells_of(text) == [("markdown", "# One\n\ntwo"), ("code", "n, m = 5, 6\n\nf(n)")]
-    assert cells_of(text, small=True)[1] == ("code", "n, m = 1, 2\n\nf(n)")
+    assert cells_of(text) == [
+        ("markdown", "# One\n\ntwo", None),
+        ("code", "n, m = 5, 6\n\nf(n)", "hide-input"),
+    ]
+    assert cells_of(text, small=True)[1] == ("code", "n, m = 1, 2\n\nf(n)", "hide-input")
 
 
 @pytest.mark.parametrize("source", NOTEBOOKS, ids=lambda path: path.stem)
@@ -151,4 +158,7 @@ def test_cells_are_those_of_jupytext(source):
     cells_of = load(ROOT / "notebooks" / "cells.py").cells_of
     text = re.sub(r"  # small: .*", "", source.read_text(encoding="utf-8"))
     expected = jupytext.reads(text, fmt="py:percent").cells
-    assert cells_of(text) == [(cell.cell_type, cell.source) for cell in expected]
+    assert cells_of(text) == [
+        (cell.cell_type, cell.source.strip("\n"), *(cell.metadata.get("tags") or [None]))
+        for cell in expected
+    ]
