@@ -54,7 +54,8 @@ for ax, each, title in zip(axes, (svc, model), ("SVC", "BMSVMClassifier"), stric
     painted = 1 - strength * (1 - colours[chances.argmax(-1)])
     ax.imshow(painted, origin="lower", extent=edges, aspect="auto")
     for name, colour, marker in zip(model.classes_, colours, "osD", strict=True):
-        ax.scatter(*two[growers == name].T, 25, colour, marker, edgecolors="white", label=name)
+        style = {"color": colour, "marker": marker, "edgecolors": "white"}
+        ax.scatter(*two[growers == name].T, 25, label=name, **style)
     for letter, where in zip("ABC", asked, strict=True):
         box = {"boxstyle": "circle", "facecolor": "white"}
         ax.annotate(letter, where, weight="bold", ha="center", va="center", bbox=box)

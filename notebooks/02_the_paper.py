@@ -232,7 +232,7 @@ def one_sweep(Z, beta, noise, tau):
 # %% [markdown]
 # ## Does it converge?
 #
-# Two chains from different starts, and two chains of the package, which draws from the same posterior with
+# Two chains from different starts, and four chains of the package, which draws from the same posterior with
 # `coupling="independent"`, the columns as printed, by Hamiltonian Monte Carlo. (`BMSVMClassifier.paper()` is the
 # classifier of the paper with the paper's own sampler.)
 

@@ -14,6 +14,7 @@ import os
 import sys
 import tempfile
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -74,12 +75,23 @@ def trim(notebook: nbformat.NotebookNode) -> list[str]:
             continue
         warned = [each for each in cell.outputs if each.get("name") == "stderr"]
         dropped += [each.text for each in warned]
-        cell.outputs = [each for each in cell.outputs if each not in warned]
+        cell.outputs = _joined(each for each in cell.outputs if each not in warned)
         for output in cell.outputs:
             if "image/png" in output.get("data", {}):
                 output.data = {"image/png": smaller(output.data["image/png"])}
                 output.metadata = {}
     return dropped
+
+
+def _joined(outputs: Iterable[nbformat.NotebookNode]) -> list[nbformat.NotebookNode]:
+    """Join what was printed in a row."""
+    found: list[nbformat.NotebookNode] = []
+    for output in outputs:
+        if found and output.get("name") == found[-1].get("name") == "stdout":
+            found[-1].text += output.text
+        else:
+            found.append(output)
+    return found
 
 
 def smaller(png: str) -> str:
