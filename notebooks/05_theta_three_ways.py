@@ -98,11 +98,11 @@ right.set_ylabel("cross-validated log-loss")
 best = float(models["Evidence"].lengthscale_)
 ax.axvline(best, color="black", linestyle="-.", linewidth=1.5)
 ax.annotate(
-    " marginal likelihood",
-    (best, 0.02),
+    "marginal likelihood ",
+    (best, 0.98),
     xycoords=("data", "axes fraction"),
     rotation=90,
-    va="bottom",
+    va="top",
     ha="right",
 )
 plt.show()
