@@ -63,10 +63,10 @@ for ax, each, title in zip(axes, (svc, model), ("SVC", "BMSVMClassifier"), stric
 axes[1].legend(loc="upper center", ncols=3, fontsize="small", handletextpad=0.1)
 best = range(3), known.probabilities.argmax(1)
 axes[2].vlines(list("ABC"), known.lower[best], known.upper[best], "#56B4E9", linewidth=8)
-axes[2].plot(known.probabilities[best], "ko", label="BMSVMClassifier, 90% interval")
-axes[2].plot(svc.predict_proba(asked).max(1), "rx", markersize=9, label="SVC")
+axes[2].plot(known.probabilities[best], "ko", label="BMSVMClassifier\nand 90% interval")
+axes[2].plot(svc.predict_proba(asked).max(1), "kx", markersize=9, label="SVC")
 axes[2].set(title="probability of the predicted class", xlim=(-0.5, 2.5), ylim=(-0.02, 1.04))
-axes[2].legend(loc="lower left", framealpha=1)
+axes[2].legend(loc="lower left", fontsize="small")
 plt.show()
 
 # %% [markdown]
