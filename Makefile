@@ -28,11 +28,11 @@ endif
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long test-all test-lowest lint review dist bench notebooks table1 sbc mutants fuzz coverage load audit docs docs-pages doctest clean
+.PHONY: help demo test test-long test-all test-lowest lint review dist bench notebooks notebooks-build table1 sbc mutants fuzz coverage load audit docs docs-pages doctest clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /:/' | \
-		while IFS=: read -r name text; do printf '  make %-11s %s\n' "$$name" "$$text"; done
+		while IFS=: read -r name text; do printf '  make %-15s %s\n' "$$name" "$$text"; done
 
 demo: $(VENV)/.report-stamp ## fit, predict and diagnose on a small data set
 	$(BIN)/python -m bmsvm demo
@@ -97,8 +97,11 @@ audit: $(VENV)/.test-stamp ## licences of what is used, and known vulnerabilitie
 	$(BIN)/python tools/dependencies.py check
 	$(BIN)/python tools/audit.py
 
-notebooks: $(VENV)/.notebooks-stamp ## run the notebooks in their small setting (BMSVM_SMALL=0: in full)
-	BMSVM_SMALL=$${BMSVM_SMALL:-1} $(BIN)/python notebooks/execute.py $(NOTEBOOKS)
+notebooks: $(VENV)/.notebooks-stamp ## run the notebooks on little data (NOTEBOOKS="01 04" to choose)
+	$(BIN)/python notebooks/execute.py $(NOTEBOOKS)
+
+notebooks-build: $(VENV)/.notebooks-stamp ## run the notebooks in full and write their .ipynb (NOTEBOOKS=...)
+	$(BIN)/python notebooks/execute.py --build $(NOTEBOOKS)
 
 docs: ## build the documentation into docs/_build/html, warnings being errors
 	$(MAKE) --no-print-directory docs-pages VENV=$(VENV)-docs

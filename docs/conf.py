@@ -15,17 +15,20 @@ copyright = "bmsvm developers"
 version = release = bmsvm.__version__
 
 extensions = [
-    "myst_parser",
+    "myst_nb",  # includes myst_parser
     "sphinx.ext.autodoc",
     "sphinx.ext.intersphinx",
     "sphinx.ext.napoleon",
     "sphinx.ext.viewcode",
     "mathml",
+    "notebook_pages",
     "repository_links",
 ]
 exclude_patterns = ["_build", "README.md"]
 myst_enable_extensions = ["deflist", "dollarmath"]
 myst_heading_anchors = 3
+nb_execution_mode = "off"  # notebooks are shown with the outputs they have
+nb_ipywidgets_js = {}  # nothing is loaded from elsewhere
 
 intersphinx_mapping = found_inventories(
     {

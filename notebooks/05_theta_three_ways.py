@@ -23,7 +23,6 @@ import warnings
 
 import matplotlib.pyplot as plt
 import numpy as np
-from setting import size
 from sklearn.metrics import log_loss
 from sklearn.model_selection import GridSearchCV
 
@@ -46,22 +45,24 @@ from bmsvm.machines import Grid
 # posteriors, which is fast, and chooses $\tau$ together with $\theta$.
 
 # %%
-n, m = size(150, 64), size(2000, 200)
+n, m = 150, 2000  # small: 64, 200
+values, folds, theta_grid = 9, 5, None  # small: 3, 2, np.geomspace(1, 40, 8)
+num_chains, num_warmup, num_samples = 4, 150, 200  # small: 2, 50, 50
 X, y = datasets.make_waveform(n + m, seed=1, return_X_y=True)
 X, y, X_new, y_new = X[:n], y[:n], X[n:], y[n:]
-grid = np.geomspace(1, 40, size(9, 3))
+grid = np.geomspace(1, 40, values)
 ways = {
     "Evidence": Evidence(),
-    "Sampled": Sampled(grid=size(None, np.geomspace(1, 40, 8))),
+    "Sampled": Sampled(grid=theta_grid),
 }
 length = {
-    "num_chains": size(4, 2),
-    "num_warmup": size(300, 50),
-    "num_samples": size(300, 50),
+    "num_chains": num_chains,
+    "num_warmup": num_warmup,
+    "num_samples": num_samples,
     "random_state": 0,
 }
 search = GridSearchCV(
-    BMSVMClassifier(**length), {"lengthscale": grid}, scoring="neg_log_loss", cv=size(5, 2)
+    BMSVMClassifier(**length), {"lengthscale": grid}, scoring="neg_log_loss", cv=folds
 )
 unfitted = {way: BMSVMClassifier(lengthscale=given, **length) for way, given in ways.items()}
 models = {}
@@ -97,11 +98,11 @@ right.set_ylabel("cross-validated log-loss")
 best = float(models["Evidence"].lengthscale_)
 ax.axvline(best, color="black", linestyle="-.", linewidth=1.5)
 ax.annotate(
-    " marginal likelihood",
-    (best, 0.02),
+    "marginal likelihood ",
+    (best, 0.98),
     xycoords=("data", "axes fraction"),
     rotation=90,
-    va="bottom",
+    va="top",
     ha="right",
 )
 plt.show()
@@ -147,7 +148,7 @@ print(f"90% of the posterior of theta: {low:.1f} to {high:.1f}")
 # likelihood. The plot shows how wide the posterior is.
 
 # %%
-machine = MSVMClassifier(lengthscale=best, gamma="cv", grid=Grid(folds=size(5, 2))).fit(X, y)
+machine = MSVMClassifier(lengthscale=best, gamma="cv", grid=Grid(folds=folds)).fit(X, y)
 plots.regularization(models["Evidence"], gamma=machine.gamma_)
 plt.show()
 

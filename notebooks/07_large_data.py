@@ -22,7 +22,6 @@ import warnings
 
 import matplotlib.pyplot as plt
 import numpy as np
-from setting import size
 
 from bmsvm import BMSVMClassifier, Nystrom, datasets
 
@@ -41,18 +40,17 @@ warnings.simplefilter("ignore", UserWarning)
 # continuing the chains.
 
 # %%
-counts = size([250, 500, 1000, 2000], [64, 128])
-m = size(2000, 200)
+counts, m = [250, 500, 1000, 2000], 2000  # small: [64, 128], 200
+num_warmup, sweeps = 100, 50  # small: 30, 20
 X, y = datasets.make_waveform(max(counts) + m, seed=2, return_X_y=True)
 X_new, y_new = X[-m:], y[-m:]
-sweeps = size(50, 20)
 first, each, errors, models = [], [], [], []
 for n in counts:
     model = BMSVMClassifier(
         approximation="exact",
         lengthscale=6.0,
         num_chains=2,
-        num_warmup=size(100, 30),
+        num_warmup=num_warmup,
         num_samples=sweeps,
         predictive="posterior",
         random_state=0,
@@ -97,7 +95,7 @@ plt.show()
 
 # %%
 model = models[0]
-many = size([1_000, 10_000, 50_000], [500, 2_000])
+many = [1_000, 10_000, 50_000]  # small: [500, 2_000]
 rows = datasets.make_waveform(max(many), seed=3, return_X_y=True)[0]
 model.predict_proba(rows[: many[0]])  # compiles
 for count in many:
@@ -135,11 +133,12 @@ for n in (5_000, 20_000, 100_000):
 # default beyond 2000 rows. First the same rows as before, where the exact result is known:
 
 # %%
+rank = 200  # small: 32
 low = BMSVMClassifier(
-    approximation=Nystrom(rank=size(200, 32)),
+    approximation=Nystrom(rank=rank),
     lengthscale=6.0,
     num_chains=2,
-    num_warmup=size(100, 30),
+    num_warmup=num_warmup,
     num_samples=sweeps,
     predictive="posterior",
     random_state=0,
@@ -158,7 +157,7 @@ print(f"error {np.mean(low.predict(X_new) != y_new):.3f}, exact {errors[-1]:.3f}
 # Then more rows than exact inference could use.
 
 # %%
-n = size(20_000, 400)
+n = 20_000  # small: 400
 X, y = datasets.make_waveform(n, seed=4, return_X_y=True)
 began = time.perf_counter()
 low.fit(X, y)

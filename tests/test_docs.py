@@ -1,6 +1,8 @@
 """Pages of the repository: links that lead somewhere, pictures and lists that are up to date."""
 
+import ast
 import importlib.util
+import json
 import re
 import subprocess
 import sys
@@ -73,7 +75,7 @@ def test_every_public_name_is_in_the_reference():
 def test_the_documentation_can_be_built_from_its_extra():
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     wanted = " ".join(extras["optional-dependencies"]["docs"])
-    for package in ("sphinx", "myst-parser", "furo", "latex2mathml"):
+    for package in ("sphinx", "myst-nb", "myst-parser", "furo", "latex2mathml"):
         assert package in wanted
 
 
@@ -83,10 +85,10 @@ NOTEBOOKS = sorted((ROOT / "notebooks").glob("[0-9]*.py"))
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
 def test_notebooks_say_for_whom_they_are_and_are_listed(notebook):
     text = notebook.read_text(encoding="utf-8")
-    opening = text.split("# %%\n")[0]
+    opening = "\n".join(text.split("# %% [markdown]\n")[:3])  # the first may be about a picture
     assert "**For whom:**" in opening
     assert "**What you will see:**" in opening
-    assert f"(../notebooks/{notebook.name})" in (ROOT / "docs" / "notebooks.md").read_text()
+    assert f"(../notebooks/{notebook.stem}.ipynb)" in (ROOT / "docs" / "notebooks.md").read_text()
     links = re.findall(r"\]\(([^)\s:]+)\)", text)
     assert all((notebook.parent / link).exists() for link in links)
 
@@ -144,3 +146,72 @@ def test_the_readme_prints_what_it_says():
         check=True,
     )
     assert done.stdout == output
+
+
+def test_there_are_seven_executed_notebooks():
+    assert [path.name for path in sorted((ROOT / "notebooks").glob("*.ipynb"))] == [
+        f"{path.stem}.ipynb" for path in NOTEBOOKS
+    ]
+
+
+@pytest.mark.parametrize("source", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_is_its_source_with_outputs(source):
+    cells_of = load(ROOT / "notebooks" / "cells.py").cells_of
+    path = source.with_suffix(".ipynb")
+    notebook = json.loads(path.read_text(encoding="utf-8"))
+    found = [
+        (cell["cell_type"], "".join(cell["source"]), *(cell["metadata"].get("tags") or [None]))
+        for cell in notebook["cells"]
+    ]
+    advice = f"make notebooks-build NOTEBOOKS={path.name[:2]}"
+    assert found == cells_of(source.read_text(encoding="utf-8")), advice
+    code = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    assert [cell["execution_count"] for cell in code] == list(range(1, len(code) + 1)), advice
+    outputs = [output for cell in code for output in cell["outputs"]]
+    assert any("image/png" in output.get("data", {}) for output in outputs)
+    assert not any(output["output_type"] == "error" for output in outputs)
+    assert path.stat().st_size < 1_000_000
+
+
+@pytest.mark.parametrize("source", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_imports_nothing_from_beside_itself(source):
+    beside = {path.stem for path in source.parent.iterdir()} | {
+        "reproduction",
+        "benchmarks",
+        "tests",
+    }
+    code = ast.walk(ast.parse(source.read_text(encoding="utf-8")))
+    imported = set()
+    for node in code:
+        if isinstance(node, ast.Import):
+            imported |= {each.name.split(".")[0] for each in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level
+            imported.add(node.module.split(".")[0])
+    assert "bmsvm" in imported
+    assert not imported & beside
+
+
+def test_cells_of_a_source():
+    cells_of = load(ROOT / "notebooks" / "cells.py").cells_of
+    header = "# ---\n# a: b\n# ---\n\n"
+    code = '# %% tags=["hide-input"]\n'
+    code += "n, m = 5, 6  # small: 1, 2\n\nf(n)\n"
+    text = f"{header}# %% [markdown]\n# # One\n#\n# two\n\n{code}"
+    assert cells_of(text) == [
+        ("markdown", "# One\n\ntwo", None),
+        ("code", "n, m = 5, 6\n\nf(n)", "hide-input"),
+    ]
+    assert cells_of(text, small=True)[1] == ("code", "n, m = 1, 2\n\nf(n)", "hide-input")
+
+
+@pytest.mark.parametrize("source", NOTEBOOKS, ids=lambda path: path.stem)
+def test_cells_are_those_of_jupytext(source):
+    jupytext = pytest.importorskip("jupytext")
+    cells_of = load(ROOT / "notebooks" / "cells.py").cells_of
+    text = re.sub(r"  # small: .*", "", source.read_text(encoding="utf-8"))
+    expected = jupytext.reads(text, fmt="py:percent").cells
+    assert cells_of(text) == [
+        (cell.cell_type, cell.source.strip("\n"), *(cell.metadata.get("tags") or [None]))
+        for cell in expected
+    ]

@@ -101,3 +101,10 @@ def test_a_trace_has_a_line_for_each_chain(model, ax):
         plots.trace(model, "nothing")
     with pytest.raises(ValueError, match="not fitted yet"):
         plots.trace(BMSVMClassifier())
+
+
+def test_a_trace_of_more_chains_than_there_are_plain_line_styles(ax):
+    draws = np.exp(np.random.default_rng(0).normal(size=(12, 5)))
+    plots.trace({"precision": draws}, ax=ax)
+    for line, chain in zip(ax.lines, draws, strict=True):
+        np.testing.assert_allclose(line.get_ydata(), np.log(chain))

@@ -168,6 +168,13 @@ def test_progress_is_shown_in_a_terminal_only(capsys, monkeypatch):
         assert part in shown
 
 
+def test_progress_is_turned_off_by_the_environment(monkeypatch, terminal):
+    for value, off in (("1", True), ("0", False), ("", False)):
+        monkeypatch.setenv("TQDM_DISABLE", value)
+        with _progress.progress(3, "sample") as bar:
+            assert bar.disable is off
+
+
 def test_data_are_prepared_in_the_precision_of_the_moment():
     with jax.enable_x64(False):
         assert KERNEL.prepare(X, Y).factor.basis.dtype == np.float32

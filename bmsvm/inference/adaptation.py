@@ -21,6 +21,9 @@ __all__ = ["Adaptation", "Phase", "adapt", "init_adaptation", "step_size_of"]
 SMALLEST_WINDOW = 10
 """Sweeps of a window below which its scales are not taken over."""
 
+SMALLEST_ACCEPTANCE = 0.01
+"""Acceptance probability that counts for smaller ones too."""
+
 _, _update_step = dual_averaging()
 
 
@@ -42,6 +45,14 @@ class Phase(NamedTuple):
     def pooled(self, value: jax.Array) -> jax.Array:
         """Mean of a value over vectorised chains."""
         return value if self.chains is None else jax.lax.pmean(value, self.chains)
+
+    def pooled_acceptance(self, probability: jax.Array) -> jax.Array:
+        """Harmonic mean of acceptance probabilities over vectorised chains.
+
+        It is near zero while one chain accepts nothing, so that the common step size shrinks until
+        that chain moves; an arithmetic mean would leave it where it is.
+        """
+        return 1 / self.pooled(1 / jnp.maximum(probability, SMALLEST_ACCEPTANCE))
 
     @property
     def warming_up(self) -> jax.Array:
@@ -132,7 +143,8 @@ def step_size_of(adaptation: Adaptation, phase: Phase) -> jax.Array:
 def adapt(
     adaptation: Adaptation,
     coordinates: Any,
-    shortfall: jax.Array,
+    accept_prob: jax.Array,
+    target: float,
     phase: Phase,
     windows: Sequence[float],
 ) -> Adaptation:
@@ -144,8 +156,8 @@ def adapt(
         What was learned so far.
     coordinates
         Where the sweep ended, a pytree like the scales.
-    shortfall
-        Target less the acceptance probability of the sweep.
+    accept_prob, target
+        Acceptance probability of the sweep, and what it is tuned to.
     phase
         Where in the run the sweep is.
     windows
@@ -153,7 +165,8 @@ def adapt(
     """
 
     def learn() -> Adaptation:
-        step = _update_step(phase.pooled(shortfall), adaptation.step)
+        shortfall = (target - phase.pooled_acceptance(accept_prob)).astype(adaptation.step[0].dtype)
+        step = _update_step(shortfall, adaptation.step)
         moments = _added(adaptation.moments, coordinates, phase)
         ends = jnp.asarray([int(1000 * end) for end in windows]) * phase.n_warmup // 1000
         ended = jnp.any(phase.sweep + 1 == ends) & (moments.number >= SMALLEST_WINDOW)

@@ -213,8 +213,9 @@ def collapsed_hmc(
         accept_prob = jnp.exp(jnp.minimum(log_ratio, 0.0))
         accepted = jax.random.uniform(key_accept, (), dtype) < accept_prob
         point = jax.tree.map(lambda new, old: jnp.where(accepted, new, old), end, start)
-        shortfall = target_accept_prob - accept_prob
-        adaptation = adapt(state.adaptation, point.at.u, shortfall, phase, WINDOWS)
+        adaptation = adapt(
+            state.adaptation, point.at.u, accept_prob, target_accept_prob, phase, WINDOWS
+        )
         info = {"accept_prob": accept_prob, "step_size": step_size, "num_steps": num_steps}
         return state._replace(point=point, adaptation=adaptation), info
 

@@ -257,7 +257,7 @@ def hamiltonian(
         )
         conditional = weights_given_rest(position, problem)
         position = position._replace(weights=conditional.at(noise.weights))
-        memory = adapt(memory, here, target_accept_prob - accept_prob, phase, WINDOWS)
+        memory = adapt(memory, here, accept_prob, target_accept_prob, phase, WINDOWS)
         info = {"accept_prob": accept_prob, "step_size": step_size, "num_steps": num_steps}
         return position, memory, info
 
