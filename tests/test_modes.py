@@ -197,8 +197,8 @@ def test_chains_whose_tau_is_known_warm_up_for_a_shorter_time():
     X, y = data(30)
     quick = {**QUICK, "num_warmup": None, "num_samples": 10}
     one = ModeCV(grid=[1.0], precisions=[0.1], repeats=1)
-    assert BMSVMClassifier(lengthscale=one, **quick).fit(X, y).n_iter_ == 150 + 10
-    assert BMSVMClassifier(lengthscale=1.0, **quick).fit(X, y).n_iter_ == 300 + 10
+    assert BMSVMClassifier(lengthscale=one, **quick).fit(X, y).n_iter_ == 75 + 10
+    assert BMSVMClassifier(lengthscale=1.0, **quick).fit(X, y).n_iter_ == 150 + 10
 
 
 @pytest.mark.few_draws

@@ -28,7 +28,7 @@ def fitted(**settings):
 def model():
     with warnings.catch_warnings():
         warnings.simplefilter("error", ConvergenceWarning)
-        return fitted(num_samples=150)
+        return fitted(num_samples=50).fit_more(100)
 
 
 def log_loss(model):
@@ -92,7 +92,7 @@ def test_a_checkpoint_is_continued(tmp_path):
 
 def test_it_is_seen_by_arviz_and_plots(model):
     data = to_arviz(model)
-    assert data["posterior"]["lengthscale"].shape == (4, 150)
+    assert data["posterior"]["lengthscale"].shape == (8, 150)
     logs = np.asarray(data["log_likelihood"]["y"])
     assert np.all(np.isfinite(logs))
     assert plots.trace(model) is not None
