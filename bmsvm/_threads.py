@@ -1,8 +1,8 @@
 """Threads of BLAS: one for small matrices.
 
 BLAS libraries divide even a product of a few hundred rows among all cores, and their threads wait
-for each other by spinning. Beside JAX's threads, or other processes, a fit of 300 rows then takes
-ten times as long (benchmarks/cost.py --blas).
+for each other by spinning. Beside JAX's threads, or other processes, a fit of some hundred rows
+then takes several times as long.
 """
 
 from __future__ import annotations

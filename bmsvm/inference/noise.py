@@ -1,8 +1,7 @@
 """Random numbers of one move, all from one call.
 
-Each call of JAX's generator in a program adds about a third of a second to its compilation, however
-few numbers it makes. A sweep that made its twenty kinds of numbers one by one took three times as
-long to compile.
+Each call of JAX's generator in a program adds to its compilation, however few numbers it makes:
+calls for each kind of number would be most of what a sweep takes to compile.
 """
 
 from __future__ import annotations
