@@ -231,7 +231,8 @@ class Evidence(Method):
         problem = surface.problem(at)
         kernel = BMSVMGibbs(sampler="hmc")
         algorithm = kernel.algorithm(problem)
-        tuning = self.num_warmup + self.num_steps * self.sweeps
+        # In the half that is averaged the sampler is no longer tuned, which would bias the mean.
+        tuning = self.num_warmup + self.num_steps * self.sweeps // 2
         state = start_chains(
             kernel, rng_key, problem, num_chains=self.num_chains, num_warmup=tuning
         )
