@@ -37,7 +37,7 @@ from bmsvm import (
     kernels,
 )
 
-CASES = int(os.environ.get("BMSVM_FUZZ", "400"))
+CASES = int(os.environ.get("BMSVM_FUZZ", "250"))
 QUICK = {
     "likelihood": "hinge",
     "lengthscale": 1.0,

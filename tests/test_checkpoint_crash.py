@@ -149,7 +149,7 @@ def check_kills(tmp_path, draws, kills):
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs kill -9")
 def test_a_killed_run_resumed_is_bit_identical(tmp_path):
-    check_kills(tmp_path, draws=1500, kills=2)
+    check_kills(tmp_path, draws=750, kills=2)
 
 
 @pytest.mark.long

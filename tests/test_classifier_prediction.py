@@ -38,10 +38,11 @@ def fitted():
         return model().fit(X, Y)
 
 
-def test_predict_is_the_largest_probability_on_a_hundred_thousand_points(monkeypatch):
+@pytest.mark.parametrize("number", [10_000, pytest.param(100_000, marks=pytest.mark.long)])
+def test_predict_is_the_largest_probability_on_many_points(monkeypatch, number):
     monkeypatch.setattr(evaluate, "DRAWS", 8)
     quick = model(num_samples=4).fit(X, Y)
-    points = np.random.default_rng(5).normal(size=(100_000, 2)) * [4.0, 200.0]
+    points = np.random.default_rng(5).normal(size=(number, 2)) * [4.0, 200.0]
     probabilities = quick.predict_proba(points)
     np.testing.assert_array_equal(quick.predict(points), WORDS[probabilities.argmax(1)])
     np.testing.assert_array_equal(

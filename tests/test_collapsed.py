@@ -137,7 +137,12 @@ def posterior(sampler, dtype="float64"):
     [
         # So many points that their error is far below Monte Carlo's.
         pytest.param((WithNodes(num_nodes=256),), ("hmc",), id="as the default"),
-        pytest.param((WithNodes(), "float32"), (WithNodes(), "float64"), id="float32 as float64"),
+        pytest.param(
+            (WithNodes(), "float32"),
+            (WithNodes(), "float64"),
+            id="float32 as float64",
+            marks=pytest.mark.long,
+        ),
     ],
 )
 def test_the_posterior_is_that_of_the_default(one, other, monkeypatch):

@@ -122,6 +122,7 @@ def test_every_column_is_regressed_on_all_rows():
     np.testing.assert_allclose(functions, expected, atol=1e-8)
 
 
+@pytest.mark.long
 def test_sigma2_of_the_sweep_over_all_rows_grows():
     """No stationary distribution: sigma2 about doubles between the first and last kept draws."""
     data = protocol.load("wine")
@@ -207,6 +208,7 @@ def test_mistakes_are_named(wrong, tmp_path, capsys):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.long
 def test_cells_in_processes_have_the_same_numbers(tmp_path):
     cells = table1.cells_of(["ovr", "altmsvm"], ["wine"], "paper", quick=True)
     found = run_cells(table1.compute, cells, tmp_path, jobs=2, progress=False)
