@@ -148,8 +148,7 @@ plt.show()
 #
 # - Column $j$ of the printed model does not depend on rows of its own class, and its chain has not converged
 #   ([notebook 2](02_the_paper.ipynb)): its error is larger than the printed one. On glass and vehicle it is much larger.
-# - Scores that sum to zero use all rows. Their error is near the printed one or below it. With the hinge and the paper's
-#   priors one of the eight chains does not leave its start. R-hat shows this, and the classifier warns of it.
+# - Scores that sum to zero use all rows. Their error is near the printed one or below it.
 # - The printed vehicle errors are multiples of 1/346, and 300 + 346 rows are fewer than the data set has. The
 #   printed column seems to belong to neither version of the data.
 # - The splits of the paper are not published, and waveform is generated again.
