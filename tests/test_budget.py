@@ -9,7 +9,7 @@ from few_draws import few_draws
 from scipy.signal import lfilter
 
 from bmsvm import BMSVMClassifier, BMSVMGibbs, Paper, prepare, run_chains
-from bmsvm.convergence import enough_draws, watch
+from bmsvm.convergence import diagnose, enough_draws, watch
 from bmsvm.datasets import load_wine
 
 X, Y = load_wine(return_X_y=True)
@@ -50,12 +50,22 @@ def test_fewer_than_fifty_draws_of_a_chain_never_are():
 
 
 def test_chains_in_different_places_are_not_enough():
-    assert not enough(draws(number=400, apart=1.0))
+    """With 64 chains whose tau is a little apart its effective size is large, R-hat not small."""
+    apart = draws(chains=64, number=60)
+    apart["precision"] = draws(chains=64, number=60, apart=0.6)["precision"]
+    found = diagnose(watch(apart, PROBLEM, len(ROWS), CLASSES).quantities)
+    assert min(each.ess for each in found.values()) >= 200
+    assert max(each.r_hat for each in found.values()) > 1.05
+    assert not enough(apart)
 
 
 def test_draws_that_are_strongly_dependent_are_not_enough():
-    """800 draws of correlation 0.9 are worth about 42."""
-    assert not enough(draws(correlation=0.9))
+    """Of two chains 800 draws of correlation 0.7 are worth about 141, and R-hat is small."""
+    dependent = draws(chains=2, number=400, correlation=0.7)
+    found = diagnose(watch(dependent, PROBLEM, len(ROWS), CLASSES).quantities)
+    assert max(each.r_hat for each in found.values()) <= 1.05
+    assert min(each.ess for each in found.values()) < 200
+    assert not enough(dependent)
     assert enough(draws(number=2000, correlation=0.9))
 
 
