@@ -38,10 +38,11 @@ from bmsvm.convergence import (
     warn_unless_converged,
     watch,
 )
+from bmsvm.inference.ahead import Ahead, compile_chains
 from bmsvm.inference.gibbs import BMSVMGibbs
 from bmsvm.inference.run import Enough, Run, run_chains
 from bmsvm.inference.samplers import Paper, Sampler, Table, as_sampler
-from bmsvm.kernels.functions import Kernel, KernelFn, as_kernel
+from bmsvm.kernels.functions import Kernel, KernelFn, as_kernel, median_distance
 from bmsvm.kernels.low_rank import Approximation
 from bmsvm.models.couplings import COUPLINGS
 from bmsvm.models.hyperparameters import PAPER, Hyperparameters
@@ -184,7 +185,7 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
         hyperparameters: Hyperparameters | None = None,
         approximation: Approximation | str = "auto",
         sampler: Sampler | str = "auto",
-        num_chains: int = 8,
+        num_chains: int = 4,
         num_warmup: int | None = None,
         num_samples: int = 200,
         standardize: Standardize = "robust",
@@ -285,8 +286,10 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
         rows = self._standardized(X)
         with jax.enable_x64(True), few_blas_threads(len(labels)):
             low_rank = approximation_of(self, len(labels))
+            ahead = self._compile_ahead(rows, labels, weights, low_rank)
             self.selection_ = self._choose(rows, labels, weights, low_rank)
-            problem = self._prepare(rows, labels, weights, low_rank)
+            problem = self._prepare(rows, labels, weights, low_rank, self.selection_)
+            ahead.wait()
             found = basis_checks(problem, len(labels), low_rank)
             warn_of_checks(found, UserWarning, stacklevel=3)
             run = self._sample(problem, checkpoint, max_time)
@@ -365,22 +368,42 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
             if count < len(labels):
                 chosen = representative_rows(labels, count, np.random.default_rng(0))
                 rows, labels, weights = rows[chosen], labels[chosen], weights[chosen]
-        return method.select(
-            rows,
-            labels,
-            rng_key=jax.random.key(self.seed_),
-            kernel=as_kernel(self.kernel),
-            coupling=self.coupling,
-            likelihood=self.likelihood,
-            hyperparameters=hyperparameters_of(self),
-            row_weights=weights,
-        )
+        with few_blas_threads(len(labels)):
+            return method.select(
+                rows,
+                labels,
+                rng_key=jax.random.key(self.seed_),
+                kernel=as_kernel(self.kernel),
+                coupling=self.coupling,
+                likelihood=self.likelihood,
+                hyperparameters=hyperparameters_of(self),
+                row_weights=weights,
+            )
+
+    def _compile_ahead(
+        self, rows: Any, labels: np.ndarray, weights: np.ndarray, low_rank: Approximation | None
+    ) -> Ahead:
+        """Compile the chains while the lengthscale is chosen, if their shapes are known."""
+        method = method_of(self, low_rank=low_rank is not None)
+        if method is None or low_rank is not None:
+            return Ahead(None)
+
+        def compile_at_median() -> None:
+            any_value = Selection(median_distance(rows), hyperparameters_of(self), len(rows))
+            problem = self._prepare(rows, labels, weights, low_rank, any_value)
+            compile_chains(BMSVMGibbs(sampler=self.sampler), problem, self.num_chains)
+
+        return Ahead(compile_at_median)
 
     def _prepare(
-        self, rows: Any, labels: np.ndarray, weights: np.ndarray, low_rank: Approximation | None
+        self,
+        rows: Any,
+        labels: np.ndarray,
+        weights: np.ndarray,
+        low_rank: Approximation | None,
+        found: Selection | None,
     ) -> Problem:
         """Factor the Gram matrix at the lengthscale that was given or chosen."""
-        found = self.selection_
         lengthscale = lengthscale_of(self) if found is None else found.lengthscale
         if found is None and samples_by_default(self):
             lengthscale = Sampled(prior="log-uniform", grid=lengthscale_grid(rows))

@@ -27,6 +27,7 @@ from sklearn.exceptions import ConvergenceWarning
 from bmsvm._arviz import arviz
 from bmsvm.kernels.low_rank import Approximation, Nystrom
 from bmsvm.models.couplings import class_map
+from bmsvm.models.hierarchy import holds_precision
 from bmsvm.models.likelihoods import margin_offset
 from bmsvm.models.problem import Problem
 from bmsvm.models.theta import nearest_on_grid
@@ -170,9 +171,11 @@ def enough_draws(
     They are if there are 50 of each chain; every watched quantity has an R-hat of at most 1.05 and
     an effective size of at least 200; and the Monte Carlo error of the class probabilities of
     watched rows, their standard deviation over the root of their effective size, is at most 0.015.
+    A tau that its prior holds is left out: its draws tell of nothing else.
     """
     watched = watch(samples, problem, n_rows, classes)
-    _, values = _moving(watched.quantities)
+    held = {"precision"} if holds_precision(problem) else set()
+    _, values = _moving({k: v for k, v in watched.quantities.items() if k not in held})
     if values.size == 0 or values.shape[1] < SOONEST:
         return False
     if np.max(_r_hats(values)) > GOOD_R_HAT or np.min(_sizes(values)) < GOOD_ESS:

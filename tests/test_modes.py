@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 import scipy.optimize
 import scipy.special
+import scipy.stats
 
 from bmsvm import BMSVMClassifier, Evidence, Hyperparameters, ModeCV, Paper
-from bmsvm.kernels import Gaussian, gram
+from bmsvm.kernels import Gaussian, functions, gram
 from bmsvm.models import DEFAULT
 from bmsvm.selection import ModeSelection, Selection, modes
 
@@ -84,13 +85,40 @@ def test_rows_are_assigned_to_folds_in_proportion_to_the_classes():
 
 
 def test_pairs_weigh_by_score_and_prior():
-    losses = np.zeros((2, 2))
-    even = modes._shares(losses, 2.0 ** np.array([0.5, 1.5]), 10.0 ** np.array([-1.0, -2.0]))
-    assert even.sum() == pytest.approx(1)
-    assert even[0, 1] == even.max()  # where both priors are largest
-    assert even[1, 1] / even[0, 1] == pytest.approx(np.exp(-0.5))
-    losses[1, 0] = -20.0
-    assert modes._shares(losses, np.ones(2), np.full(2, 0.01))[1, 0] == pytest.approx(1, abs=1e-6)
+    """At a loss of one nat a row, rows and priors alone tell pairs apart."""
+    X, y = data(40)
+    median = functions.median_distance(X)
+    grid, taus = median * 2.0 ** np.array([0.5, 1.5]), [0.1, 0.01]
+    found = find(X, y, grid=grid, precisions=taus, repeats=1)
+    log_prior = scipy.stats.norm.logpdf([0.5, 1.5], 0.5, 1.0)[:, None]
+    log_prior = log_prior + scipy.stats.norm.logpdf([-1.0, -2.0], -2.0, 1.0)
+    expected = scipy.special.softmax(log_prior - 40 * found.log_loss)
+    np.testing.assert_allclose(found.weights, expected, rtol=1e-9)
+
+
+def test_lengthscales_beyond_one_of_no_weight_are_not_tried(monkeypatch):
+    """Going out from the prior's mean, each side ends where weights vanish, and only there."""
+    X, y = data(40)
+    median = functions.median_distance(X)
+    grid = median * 2.0 ** np.arange(-3, 5)
+    # Total losses at these lengthscales; the second side has its minimum far out.
+    totals = dict(zip(grid, [0.0, 90.0, 60.0, 30.0, 25.0, 15.0, 5.0, 40.0], strict=True))
+    tried = []
+    monkeypatch.setattr(modes, "gram_of", lambda kernel, rows, theta: np.float64(theta))
+    monkeypatch.setattr(modes, "check_gram", lambda theta: (float(theta), None))
+    monkeypatch.setattr(modes, "_root", lambda theta, weights: tried.append(theta) or theta)
+    monkeypatch.setattr(modes, "_held_out_modes", lambda theta, *args: np.array([[[theta]]]))
+    monkeypatch.setattr(
+        modes, "_calibrated_log_loss", lambda at, labels, weights: totals[float(at[0])] / 40
+    )
+    found = find(X, y, grid=grid, precisions=[0.01])
+    # Below: 30, 60 (over 20 worse: the end; 90 and 0 beyond it are not seen).
+    # Above: 25, 15, 5, 40.
+    assert [round(np.log2(each / median)) for each in tried] == [0, -1, 1, 2, 3, 4]
+    assert np.isinf(found.log_loss[:2]).all()
+    assert np.isfinite(found.log_loss[2:]).all()
+    assert (found.weights[:2] == 0).all()
+    assert found.lengthscale == pytest.approx(grid[6], rel=0.01)
 
 
 def test_pairs_are_scored_after_calibration(monkeypatch):

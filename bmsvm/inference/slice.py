@@ -1,4 +1,4 @@
-"""Univariate slice sampling (Neal, 2003): stepping out, then shrinkage."""
+"""Univariate slice sampling (Neal, 2003) by shrinkage from an interval of a given width."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ import jax.numpy as jnp
 
 __all__ = ["slice_step"]
 
-MAX_STEPS_OUT = 32
-
 MAX_SHRINKS = 96
 """Proposals, after which the interval has shrunk to rounding and the point stays."""
 
@@ -19,9 +17,13 @@ def slice_step(
     key: jax.Array,
     x: jax.Array,
     log_density: Callable[[jax.Array], jax.Array],
-    width: float = 1.0,
+    width: float = 8.0,
 ) -> jax.Array:
     """Draw one slice-sampling update of a scalar.
+
+    The interval lies around ``x`` at random, and shrinks towards it at each proposal below the
+    level. It is not widened first, which would need the density in two more loops: a width well
+    above that of the density costs a few proposals, each of which halves the interval or so.
 
     Parameters
     ----------
@@ -32,7 +34,7 @@ def slice_step(
     log_density
         Log density up to a constant; not-a-number counts as minus infinity.
     width
-        Initial width of the interval.
+        Width of the interval, and so the largest move.
 
     Returns
     -------
@@ -45,44 +47,24 @@ def slice_step(
         return jnp.where(jnp.isnan(result), -jnp.inf, result)
 
     dtype = jnp.result_type(x)
-    places = jax.random.uniform(key, (3 + MAX_SHRINKS,), dtype)  # one call: see noise.py
+    places = jax.random.uniform(key, (2 + MAX_SHRINKS,), dtype)  # one call: see noise.py
     level = height(x) + jnp.log1p(-places[0])
     left = x - width * places[1]
-    # Neal's random split of the budget keeps the limited stepping-out reversible.
-    budget = jnp.floor(MAX_STEPS_OUT * places[2]).astype(jnp.int32)
-
-    def step_out(edge: jax.Array, direction: float, steps: jax.Array) -> jax.Array:
-        def unfinished(carry):
-            position, remaining = carry
-            return (remaining > 0) & (height(position) > level)
-
-        def move(carry):
-            position, remaining = carry
-            return position + direction * width, remaining - 1
-
-        return jax.lax.while_loop(unfinished, move, (edge, steps))[0]
-
-    right = step_out(left + width, 1.0, MAX_STEPS_OUT - 1 - budget)
-    left = step_out(left, -1.0, budget)
 
     def rejected(carry):
-        *_, proposal, proposed_height = carry
-        # A NaN is not equal to itself: the loop would not end.
-        return (proposed_height <= level) & (proposal != x) & jnp.isfinite(x)
+        return ~carry[-1]
 
-    def proposal_of(number: jax.Array, left: jax.Array, right: jax.Array) -> jax.Array:
-        proposal = left + (right - left) * places[3 + number]
+    def propose(carry):
+        number, left, right, *_ = carry
+        proposal = left + (right - left) * places[2 + number]
         # An interval shrunk to rounding is the current point itself.
         shrunk = right - left <= 4 * jnp.finfo(dtype).eps * jnp.abs(x)
-        return jnp.where(shrunk | (number >= MAX_SHRINKS), x, proposal)
-
-    def shrink(carry):
-        number, left, right, proposal, _ = carry
+        proposal = jnp.where(shrunk | (number >= MAX_SHRINKS), x, proposal)
+        # A NaN is not equal to itself: the loop would not end.
+        accepted = (height(proposal) > level) | (proposal == x) | ~jnp.isfinite(x)
         left = jnp.where(proposal < x, proposal, left)
         right = jnp.where(proposal < x, right, proposal)
-        proposal = proposal_of(number, left, right)
-        return number + 1, left, right, proposal, height(proposal)
+        return number + 1, left, right, proposal, accepted
 
-    first = proposal_of(jnp.zeros((), jnp.int32), left, right)
-    carry = (jnp.ones((), jnp.int32), left, right, first, height(first))
-    return jnp.where(jnp.isfinite(x), jax.lax.while_loop(rejected, shrink, carry)[3], jnp.nan)
+    carry = (jnp.zeros((), jnp.int32), left, left + width, x, jnp.zeros((), bool))
+    return jnp.where(jnp.isfinite(x), jax.lax.while_loop(rejected, propose, carry)[3], jnp.nan)

@@ -31,6 +31,7 @@ from bmsvm.models.problem import Kernel, Problem
 __all__ = [
     "Position",
     "coefficients",
+    "holds_precision",
     "latent",
     "log_joint",
     "log_likelihood",
@@ -117,6 +118,12 @@ def typical_precision(problem: Problem) -> jax.Array:
     """Return the mean of tau's prior, or 0.1, a value of many data, if that prior is vague."""
     shape, rate = problem.hyper.precision_shape, problem.hyper.precision_rate
     return jnp.where(shape < VAGUE_SHAPE, TYPICAL_PRECISION, shape / rate)
+
+
+def holds_precision(problem: Problem) -> bool:
+    """Whether the prior of tau counts for more than all weights: a_tau > r k, as in (c) of 4.1."""
+    weights = problem.factor.eigenvalues.shape[-1] * problem.n_columns
+    return float(problem.hyper.precision_shape) > weights
 
 
 def scores_of(columns: jax.Array, problem: Problem) -> jax.Array:

@@ -66,6 +66,10 @@ DEALT_ROWS = 1200
 STEPS = 40
 """Steps towards each mode, from the one before: near enough to tell pairs apart."""
 
+NEGLIGIBLE = 20.0
+"""How far a lengthscale's largest log weight lies below that of the best one if those beyond it are
+not tried: their weights would be less than 1e-8."""
+
 NEAR_ZERO = 1e-6
 """Eigenvalues below this part of the largest are dropped: modes are found in float32."""
 
@@ -87,7 +91,10 @@ class ModeSelection(Selection):
     precisions: np.ndarray
     """Values of tau, shape (T,)."""
     log_loss: np.ndarray
-    """Mean minus log of the calibrated probabilities of held-out labels, shape (G, T)."""
+    """Mean minus log of the calibrated probabilities of held-out labels, shape (G, T).
+
+    Infinite for lengthscales that were not tried, beyond ones of no weight.
+    """
     weights: np.ndarray
     """Weights of the pairs, which sum to one, shape (G, T)."""
 
@@ -119,7 +126,7 @@ class ModeCV(Method):
     precisions: Any = None
     folds: int = 5
     repeats: int | None = None
-    max_rows: int | None = 1024
+    max_rows: int | None = 512
 
     def __post_init__(self) -> None:
         check_count("folds", self.folds, smallest=2)
@@ -179,18 +186,24 @@ class ModeCV(Method):
         repeats = self.repeats or max(1, min(2, DEALT_ROWS // len(rows)))
         folds = min(self.folds, len(rows))
         held = np.stack([_assign(labels, folds, rng) for _ in range(repeats)], axis=1)
-        log_loss = np.empty((len(thetas), len(taus)))
+        log_loss = np.full((len(thetas), len(taus)), np.inf)
+        log_weights = np.full((len(thetas), len(taus)), -np.inf)
         with progress(len(thetas), "choose lengthscale") as bar:
-            for number, theta in enumerate(thetas):
-                gram, _ = check_gram(gram_of(covariance, rows, theta))
-                root = _root(gram, weights)
-                scores = _held_out_modes(root, labels, len(classes), weights, held, taus)
-                log_loss[number] = [
-                    np.mean([_calibrated_log_loss(each, labels, weights) for each in at_tau])
-                    for at_tau in scores
-                ]
-                bar.update()
-        shares = _shares(weights.sum() * log_loss, thetas / median, taus)
+            for side in _outward(thetas / median):
+                for number in side:
+                    gram, _ = check_gram(gram_of(covariance, rows, thetas[number]))
+                    root = _root(gram, weights)
+                    scores = _held_out_modes(root, labels, len(classes), weights, held, taus)
+                    log_loss[number] = [
+                        np.mean([_calibrated_log_loss(each, labels, weights) for each in at_tau])
+                        for at_tau in scores
+                    ]
+                    prior = _log_prior(thetas[number] / median, taus)
+                    log_weights[number] = prior - weights.sum() * log_loss[number]
+                    bar.update()
+                    if log_weights[number].max() < log_weights.max() - NEGLIGIBLE:
+                        break
+        shares = scipy.special.softmax(log_weights)
         theta = float(np.exp(np.sum(shares * np.log(thetas)[:, None])))
         tau = float(np.exp(np.sum(shares * np.log(taus))))
         shape = STRENGTH * len(rows) * (len(classes) - 1)
@@ -315,8 +328,18 @@ def _calibrated_log_loss(scores: np.ndarray, labels: np.ndarray, weights: np.nda
     return -best_power(scores, labels, weights)[1] / float(weights.sum())
 
 
-def _shares(losses: np.ndarray, ratios: np.ndarray, taus: np.ndarray) -> np.ndarray:
-    """Weights of the pairs by their total losses (G, T) and the priors, which sum to one."""
-    of_theta = (np.log2(ratios) - LENGTHSCALE_PRIOR[0]) / LENGTHSCALE_PRIOR[1]
+def _outward(ratios: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return indices of lengthscales below and above their prior mean, the nearest first."""
+    steps = np.log2(ratios) - LENGTHSCALE_PRIOR[0]
+    nearest = np.argsort(np.abs(steps), kind="stable")
+    return nearest[steps[nearest] <= 0], nearest[steps[nearest] > 0]
+
+
+def _log_prior(ratio: float, taus: np.ndarray) -> np.ndarray:
+    """Log prior density of a lengthscale over the median distance with each tau, up to a constant.
+
+    Shape (T,).
+    """
+    of_theta = (np.log2(ratio) - LENGTHSCALE_PRIOR[0]) / LENGTHSCALE_PRIOR[1]
     of_tau = (np.log10(taus) - PRECISION_PRIOR[0]) / PRECISION_PRIOR[1]
-    return scipy.special.softmax(-losses - 0.5 * (of_theta[:, None] ** 2 + of_tau**2))
+    return -0.5 * (of_theta**2 + of_tau**2)

@@ -27,7 +27,7 @@ def scale() -> Block:
             return likelihood + prior + 2 * log_alpha
 
         zero = jnp.zeros((), position.columns.dtype)
-        alpha = jnp.exp(slice_step(key, zero, log_density, width=0.5))
+        alpha = jnp.exp(slice_step(key, zero, log_density, width=2.0))
         return position._replace(
             columns=alpha * position.columns,
             intercept=alpha * position.intercept,

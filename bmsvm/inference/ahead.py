@@ -1,0 +1,51 @@
+"""Compile the programs of chains in a second thread, while something else is computed.
+
+JAX compiles a program when it is first called. Programs depend on the shapes of the data and not on
+their values, so that the call can be made ahead on other values.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable
+
+import jax
+
+from bmsvm.inference.chunks import advance_chains, sites_of, start_chains
+from bmsvm.inference.gibbs import BMSVMGibbs
+from bmsvm.models.problem import Problem
+
+__all__ = ["Ahead", "compile_chains"]
+
+
+class Ahead:
+    """A call in a second thread, with float64 as in the first; what goes wrong in it is dropped.
+
+    Parameters
+    ----------
+    call
+        What to call; None for nothing.
+    """
+
+    def __init__(self, call: Callable[[], object] | None) -> None:
+        self._thread: threading.Thread | None = None
+        if call is not None:
+            self._thread = threading.Thread(target=_quietly, args=(call,), name="bmsvm: compile")
+            self._thread.start()
+
+    def wait(self) -> None:
+        """Return when the call has ended."""
+        if self._thread is not None:
+            self._thread.join()
+
+
+def _quietly(call: Callable[[], object]) -> None:
+    with contextlib.suppress(Exception), jax.enable_x64(True):
+        call()  # what is wrong in it is wrong in the first thread too, and said there
+
+
+def compile_chains(kernel: BMSVMGibbs, problem: Problem, num_chains: int) -> None:
+    """Compile what :func:`bmsvm.run_chains` runs for a problem of these shapes."""
+    state = start_chains(kernel, jax.random.key(0), problem, num_chains=num_chains, num_warmup=1)
+    advance_chains(state, kernel.algorithm(problem), 0, 1, tuple(sites_of(state)))
