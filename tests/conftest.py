@@ -40,8 +40,8 @@ if "XLA_FLAGS" not in os.environ:
 numpyro.enable_x64()
 numpyro.set_host_device_count(4)
 
-# Traced programs are many objects that live long: looking through them for cycles every 700 objects
-# would take a tenth of the time.
+# Traced programs are many objects that live long. Looking through them for cycles at the usual rate
+# would take up to a tenth of the time, late in a run.
 gc.freeze()
 gc.set_threshold(50_000, 20, 20)
 
