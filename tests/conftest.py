@@ -11,7 +11,7 @@ import sys
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # Without it one of scikit-learn's checks of an estimator skips itself.
 os.environ.setdefault("SCIPY_ARRAY_API", "1")
-# Compiled programs need not say which lines they come from, which is a part of the time of lowering.
+# Programs need not say which lines they come from, which is a part of the time of lowering.
 os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0")
 
 import few_draws
