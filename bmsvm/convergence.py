@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
+from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -252,7 +253,7 @@ def largest_r_hat(num_chains: int, num_quantities: int) -> float:
 def advice(
     diagnoses: Mapping[str, Diagnosis], *, num_chains: int, num_warmup: int, num_samples: int
 ) -> str | None:
-    """Name the quantity that mixed worst, and a remedy; None if the chains have converged."""
+    """Name what failed, its worst quantity and a remedy; None if the chains have converged."""
     if num_samples < FEWEST_DRAWS:
         return (
             f"{num_samples} draws of each chain are too few to judge convergence: increase "
@@ -261,22 +262,24 @@ def advice(
     if not diagnoses:
         return None
     limit = largest_r_hat(num_chains, len(diagnoses))
-    name, worst = max(diagnoses.items(), key=lambda item: item[1].r_hat)
-    least = min(each.ess for each in diagnoses.values())
-    remedies = []
-    if least < SMALLEST_ESS:
-        factor = min(max(2, int(np.ceil(ENOUGH / max(least, 1.0)))), 10)
+    worst, r_hat = max(((name, each.r_hat) for name, each in diagnoses.items()), key=itemgetter(1))
+    least, size = min(((name, each.ess) for name, each in diagnoses.items()), key=itemgetter(1))
+    failed, remedies = [], []
+    if r_hat > limit:
+        failed.append(f"{worst} has R-hat {r_hat:.2f} (should be below {limit:.2f})")
+    if size < SMALLEST_ESS:
+        whose = "" if failed and least == worst else f"{least} has "
+        small = f"an effective sample size of {size:.0f} (should be above {SMALLEST_ESS:.0f})"
+        failed.append(whose + small)
+        factor = min(max(2, int(np.ceil(ENOUGH / max(size, 1.0)))), 10)
         remedies.append(f"call fit_more({(factor - 1) * num_samples}) for more draws")
-    if worst.r_hat > limit:
+    if r_hat > limit:
         remedies.append(f"fit again with a larger num_warmup (it is {num_warmup})")
-    else:
-        name, worst = min(diagnoses.items(), key=lambda item: item[1].ess)
-    if not remedies:
+    if not failed:
         return None
     return (
-        f"the chains have not converged: {name} has R-hat {worst.r_hat:.2f} (should be below "
-        f"{limit:.2f}) and an effective sample size of {worst.ess:.0f} (should be above "
-        f"{SMALLEST_ESS:.0f}). To improve this, {' or '.join(remedies)}"
+        f"the chains have not converged: {' and '.join(failed)}. "
+        f"To improve this, {' or '.join(remedies)}"
     )
 
 

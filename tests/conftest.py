@@ -1,5 +1,6 @@
 """Shared set-up: tests run in float64 unless they ask otherwise, and compile without optimising."""
 
+import gc
 import os
 import pathlib
 import resource
@@ -10,6 +11,8 @@ import sys
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # Without it one of scikit-learn's checks of an estimator skips itself.
 os.environ.setdefault("SCIPY_ARRAY_API", "1")
+# Programs need not say which lines they come from, which is a part of the time of lowering.
+os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0")
 
 import few_draws
 import jax
@@ -38,6 +41,11 @@ if "XLA_FLAGS" not in os.environ:
 
 numpyro.enable_x64()
 numpyro.set_host_device_count(4)
+
+# Traced programs are many objects that live long. Looking through them for cycles at the usual rate
+# would take up to a tenth of the time, late in a run.
+gc.freeze()
+gc.set_threshold(50_000, 20, 20)
 
 
 # Files that take longest, which begin first: the cores are then busy to the end of the run.
@@ -75,8 +83,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: FIRST.get(item.path.stem, len(FIRST)))
 
 
-MEMORY = 3 * 2**30
-"""Bytes of a process from which on it forgets programs."""
+WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+MEMORY = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // (2 * max(WORKERS, 2))
+"""Bytes of a process from which on it forgets programs: half of the memory is for all workers."""
 
 
 @pytest.fixture(autouse=True, scope="module")

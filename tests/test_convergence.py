@@ -9,6 +9,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from bmsvm import Fourier, Nystrom, prepare
 from bmsvm.convergence import (
+    Diagnosis,
     advice,
     basis_checks,
     diagnose,
@@ -77,6 +78,31 @@ def test_chains_that_have_not_met_are_named():
         warn_unless_converged(diagnose({"a": good, "s": slow}), **SETTINGS)
     with pytest.warns(ConvergenceWarning, match=r"^5 draws .*num_samples"):
         warn_unless_converged({}, **{**SETTINGS, "num_samples": 5})
+
+
+@pytest.mark.parametrize(
+    ("found", "said", "not_said"),
+    [
+        ({"x": (1.3, 400.0)}, ["x has R-hat 1.30", "num_warmup"], ["effective", "fit_more"]),
+        ({"x": (1.01, 20.0)}, ["x has an effective sample size of 20"], ["R-hat", "num_warmup"]),
+        (
+            {"x": (1.3, 20.0)},
+            ["x has R-hat 1.30", ") and an effective sample size of 20", "fit_more", "num_warmup"],
+            [],
+        ),
+        (
+            {"x": (1.3, 400.0), "y": (1.01, 20.0)},
+            ["x has R-hat 1.30", "and y has an effective sample size of 20 (should be above 50)"],
+            [],
+        ),
+    ],
+    ids=["R-hat", "size", "both", "of two quantities"],
+)
+def test_the_advice_quotes_what_failed_and_nothing_else(found, said, not_said):
+    good = {"good": Diagnosis(1.0, 500.0)}
+    text = advice(good | {name: Diagnosis(*each) for name, each in found.items()}, **SETTINGS)
+    assert all(part in text for part in said)
+    assert not any(part in text for part in [*not_said, "good"])
 
 
 def test_chains_that_stand_still_in_different_places_have_an_infinite_r_hat():
