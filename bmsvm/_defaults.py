@@ -7,8 +7,8 @@ the modules of these objects.
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any, Protocol
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 from bmsvm._inputs import is_precomputed
 from bmsvm._predicting import as_predictive
@@ -30,6 +30,7 @@ __all__ = [
     "method_of",
     "rows_to_choose_by",
     "samples_by_default",
+    "settings_of",
     "warmup_of",
 ]
 
@@ -52,8 +53,12 @@ LARGEST_RANK = 1536
 """Largest number of columns of such a basis."""
 
 
-class Settings(Protocol):
-    """The parameters of :class:`bmsvm.BMSVMClassifier` that have defaults of this kind."""
+@dataclass(frozen=True)
+class Settings:
+    """The parameters of :class:`bmsvm.BMSVMClassifier` that have defaults of this kind.
+
+    The likelihood is never ``"auto"`` here.
+    """
 
     likelihood: str
     coupling: str
@@ -64,6 +69,31 @@ class Settings(Protocol):
     sampler: Any
     num_warmup: int | None
     predictive: Any
+
+
+def settings_of(classifier: Any, n_rows: int) -> Settings:
+    """Return the settings of a classifier for so many rows."""
+    given = Settings(**{each.name: getattr(classifier, each.name) for each in fields(Settings)})
+    if given.likelihood != "auto":
+        return given
+    squared = replace(given, likelihood="squared")
+    return squared if _suits_squares(squared, n_rows) else replace(given, likelihood="normalized")
+
+
+def _suits_squares(settings: Settings, n_rows: int) -> bool:
+    """Whether ``likelihood="auto"`` is ``squared``: low rank, and nothing said that needs (21).
+
+    Of many rows, the closed form predicts as well as the pool with chains of (21), in a fraction
+    of the time (docs/scale.md).
+    """
+    return (
+        _is_auto(settings.sampler)
+        and settings.hyperparameters is None
+        and as_method(lengthscale_of(settings)) is None
+        and as_predictive(settings.predictive).decision == "probability"
+        and not (isinstance(settings.approximation, str) and settings.approximation == "exact")
+        and _suits_low_rank(settings, n_rows)
+    )
 
 
 def hyperparameters_of(settings: Settings) -> Hyperparameters:

@@ -15,6 +15,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from bmsvm._defaults import (
+    Settings,
     approximation_of,
     calibrates,
     hyperparameters_of,
@@ -22,6 +23,7 @@ from bmsvm._defaults import (
     method_of,
     rows_to_choose_by,
     samples_by_default,
+    settings_of,
     warmup_of,
 )
 from bmsvm._inputs import KernelInputs, is_precomputed
@@ -67,6 +69,10 @@ ROW_MULTIPLE = 32
 cross-validation, or data that grow a little, share one compiled program."""
 
 
+Data = tuple[Any, np.ndarray, np.ndarray]
+"""Rows (n, p) as the kernel sees them, labels (n,) and weights (n,)."""
+
+
 class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, BaseEstimator):
     """Bayesian multicategory support vector machine, for scikit-learn.
 
@@ -77,7 +83,9 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
     likelihood
         ``"normalized"`` (21), ``"hinge"`` (11), or ``"squared"``, the least-squares
         SVM, whose posterior needs no chain. The hinge is not a distribution of the labels, and says
-        too little with many classes.
+        too little with many classes. ``"auto"``: ``"normalized"``, and ``"squared"`` beyond 2000
+        rows, unless a sampler, hyperparameters, a way to choose the lengthscale, or
+        ``approximation="exact"`` is given.
     coupling
         ``"sum_to_zero"``, or ``"independent"`` as printed in the paper.
     kernel
@@ -178,7 +186,7 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
     def __init__(
         self,
         *,
-        likelihood: str = "normalized",
+        likelihood: str = "auto",
         coupling: str = "sum_to_zero",
         kernel: Kernel | KernelFn | str = "gaussian",
         lengthscale: ArrayLike | Sampled | Method | str = "auto",
@@ -285,10 +293,12 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
         self.seed_ = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         rows = self._standardized(X)
         with jax.enable_x64(True), few_blas_threads(len(labels)):
-            low_rank = approximation_of(self, len(labels))
-            ahead = self._compile_ahead(rows, labels, weights, low_rank)
-            self.selection_ = self._choose(rows, labels, weights, low_rank)
-            problem = self._prepare(rows, labels, weights, low_rank, self.selection_)
+            settings = settings_of(self, len(labels))
+            low_rank = approximation_of(settings, len(labels))
+            data = (rows, labels, weights)
+            ahead = self._compile_ahead(settings, low_rank, data)
+            self.selection_ = self._choose(settings, low_rank, data)
+            problem = self._prepare(settings, low_rank, data, self.selection_)
             ahead.wait()
             found = basis_checks(problem, len(labels), low_rank)
             warn_of_checks(found, UserWarning, stacklevel=3)
@@ -325,12 +335,13 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
         """Acceptance and length of trajectories, and error of a basis of low rank, by name."""
         check_is_fitted(self, "posterior_")
         rows = len(self.posterior_.training_rows)
-        basis = basis_checks(self.posterior_.problem, rows, approximation_of(self, rows))
+        low_rank = approximation_of(settings_of(self, rows), rows)
+        basis = basis_checks(self.posterior_.problem, rows, low_rank)
         return {**sampler_checks(self.posterior_.samples), **basis}
 
     def _check_settings(self, checkpoint: Any) -> None:
         """Raise ``ValueError`` for settings that make no sense, before any work is done."""
-        check_choice("likelihood", self.likelihood, LIKELIHOODS)
+        check_choice("likelihood", self.likelihood, ("auto", *LIKELIHOODS))
         check_choice("coupling", self.coupling, COUPLINGS)
         for name in ("num_chains", "num_samples"):
             check_sweeps(name, getattr(self, name))
@@ -338,12 +349,18 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
             check_sweeps("num_warmup", self.num_warmup, smallest=0)
         as_standardize(self.standardize)
         as_sampler(self.sampler)
+        if not isinstance(self.hyperparameters, Hyperparameters | None):
+            raise ValueError(
+                "hyperparameters must be a Hyperparameters(...), bmsvm.PAPER or None; got "
+                f"{self.hyperparameters!r}"
+            )
         if as_predictive(self.predictive).calibrate:
             check_integrable('predictive="calibrated"', self.coupling)
-        kernel, lengthscale = as_kernel(self.kernel), lengthscale_of(self)
+        settings = settings_of(self, n_rows=0)
+        kernel, lengthscale = as_kernel(self.kernel), lengthscale_of(settings)
         method = as_method(lengthscale)
         if method is not None:
-            method.check_model(kernel, self.coupling, self.likelihood)
+            method.check_model(kernel, self.coupling, settings.likelihood)
         else:
             as_lengthscale(lengthscale, kernel)
         if checkpoint is not None and not isinstance(self.random_state, int | np.integer):
@@ -354,13 +371,14 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
 
     def _reads_in_pieces(self, X: Any) -> bool:
         pieces = in_pieces(X) and not is_precomputed(self.kernel)
-        return pieces and approximation_of(self, X.shape[0]) is not None
+        return pieces and approximation_of(settings_of(self, X.shape[0]), X.shape[0]) is not None
 
     def _choose(
-        self, rows: Any, labels: np.ndarray, weights: np.ndarray, low_rank: Approximation | None
+        self, settings: Settings, low_rank: Approximation | None, data: Data
     ) -> Selection | None:
         """Choose the lengthscale from the data, if it is to be chosen."""
-        method = method_of(self, low_rank=low_rank is not None)
+        rows, labels, weights = data
+        method = method_of(settings, low_rank=low_rank is not None)
         if method is None:
             return None
         if low_rank is not None:  # all rows would be too many
@@ -375,39 +393,40 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
                 rng_key=jax.random.key(self.seed_),
                 kernel=as_kernel(self.kernel),
                 coupling=self.coupling,
-                likelihood=self.likelihood,
-                hyperparameters=hyperparameters_of(self),
+                likelihood=settings.likelihood,
+                hyperparameters=hyperparameters_of(settings),
                 row_weights=weights,
             )
 
     def _compile_ahead(
-        self, rows: Any, labels: np.ndarray, weights: np.ndarray, low_rank: Approximation | None
+        self, settings: Settings, low_rank: Approximation | None, data: Data
     ) -> Ahead:
         """Compile the chains while the lengthscale is chosen, if their shapes are known."""
-        method = method_of(self, low_rank=low_rank is not None)
+        method = method_of(settings, low_rank=low_rank is not None)
         if method is None or low_rank is not None:
             return Ahead(None)
 
         def compile_at_median() -> None:
-            any_value = Selection(median_distance(rows), hyperparameters_of(self), len(rows))
-            problem = self._prepare(rows, labels, weights, low_rank, any_value)
+            some_theta = median_distance(data[0])
+            found = Selection(some_theta, hyperparameters_of(settings), len(data[0]))
+            problem = self._prepare(settings, low_rank, data, found)
             compile_chains(BMSVMGibbs(sampler=self.sampler), problem, self.num_chains)
 
         return Ahead(compile_at_median)
 
     def _prepare(
         self,
-        rows: Any,
-        labels: np.ndarray,
-        weights: np.ndarray,
+        settings: Settings,
         low_rank: Approximation | None,
+        data: Data,
         found: Selection | None,
     ) -> Problem:
         """Factor the Gram matrix at the lengthscale that was given or chosen."""
-        lengthscale = lengthscale_of(self) if found is None else found.lengthscale
-        if found is None and samples_by_default(self):
+        rows, labels, weights = data
+        lengthscale = lengthscale_of(settings) if found is None else found.lengthscale
+        if found is None and samples_by_default(settings):
             lengthscale = Sampled(prior="log-uniform", grid=lengthscale_grid(rows))
-        hyperparameters = hyperparameters_of(self)
+        hyperparameters = hyperparameters_of(settings)
         if found is not None and low_rank is None:  # the sampler of low rank needs tau free
             hyperparameters = found.hyperparameters
         problem = prepare(
@@ -416,7 +435,7 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
             kernel=self.kernel,
             lengthscale=lengthscale,
             coupling=self.coupling,
-            likelihood=self.likelihood,
+            likelihood=settings.likelihood,
             hyperparameters=hyperparameters,
             approximation=low_rank,
             row_weights=weights,
@@ -436,7 +455,9 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
             BMSVMGibbs(sampler=self.sampler),
             jax.random.key(self.seed_),
             problem,
-            num_warmup=warmup_of(self, low_rank=problem.basis_map is not None),
+            num_warmup=warmup_of(
+                settings_of(self, _positive(problem)), low_rank=problem.basis_map is not None
+            ),
             num_samples=self.num_samples,
             num_chains=self.num_chains,
             store=checkpoint,
@@ -448,10 +469,9 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
         """Return what says that draws are enough; None if all are to be made."""
         if isinstance(as_sampler(self.sampler), Paper):  # runs as printed
             return None
-        n_rows = int(np.sum(np.asarray(problem.row_weights) > 0))
 
         def enough(samples: Mapping[str, np.ndarray]) -> bool:
-            return enough_draws(samples, problem, n_rows, self.classes_)
+            return enough_draws(samples, problem, _positive(problem), self.classes_)
 
         return enough
 
@@ -459,7 +479,8 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
         """Build the posterior from finished chains, and check whether they have converged."""
         run = run.loaded()
         how, found = as_predictive(self.predictive), self.selection_
-        lengthscale = lengthscale_of(self) if found is None else found.lengthscale
+        settings = settings_of(self, len(rows))
+        lengthscale = lengthscale_of(settings) if found is None else found.lengthscale
         sampled = run.samples.get("lengthscale")
         fixed = as_lengthscale(lengthscale, as_kernel(self.kernel)) if sampled is None else None
         posterior = Posterior(
@@ -471,7 +492,7 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
             remainder=how.remainder,
             seed=self.seed_,
         )
-        predictive = self._predictive(posterior)
+        predictive = self._predictive(posterior, settings)
         self.lengthscale_ = fixed if sampled is None else np.median(sampled, axis=(0, 1))
         if self.lengthscale_ is not None and np.ndim(self.lengthscale_) == 0:
             self.lengthscale_ = float(self.lengthscale_)
@@ -497,14 +518,14 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
             stacklevel=4,
         )
 
-    def _predictive(self, posterior: Posterior) -> PredictiveDistribution:
+    def _predictive(self, posterior: Posterior, settings: Settings) -> PredictiveDistribution:
         """Calibrate the posterior, if the model allows it and nobody interrupts."""
         how, plain = as_predictive(self.predictive), PredictiveDistribution(posterior)
-        if not calibrates(self, posterior.problem):
+        if not calibrates(settings, posterior.problem):
             return plain
         try:
             return plain.calibrated(
-                squares=how.squares and self.likelihood == "normalized",
+                squares=how.squares and settings.likelihood == "normalized",
                 lengthscale=posterior.lengthscale if self.selection_ is None else None,
             )
         except KeyboardInterrupt:
@@ -515,6 +536,11 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
                 stacklevel=4,
             )
             return plain
+
+
+def _positive(problem: Problem) -> int:
+    """Return the number of rows of positive weight."""
+    return int(np.sum(np.asarray(problem.row_weights) > 0))
 
 
 def _quietly(run: Any, *args: Any, **kwargs: Any) -> Run:

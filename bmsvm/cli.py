@@ -24,7 +24,7 @@ __all__ = ["main"]
 FAILED, INTERRUPTED = 1, 130
 
 CHOICES = {
-    "likelihood": ("normalized", "hinge", "squared"),
+    "likelihood": ("auto", "normalized", "hinge", "squared"),
     "coupling": ("sum_to_zero", "independent"),
     "kernel": ("gaussian", "rbf", "matern32", "matern52", "linear", "poly"),
     "approximation": ("auto", "exact", "nystrom", "fourier"),
