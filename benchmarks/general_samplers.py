@@ -1,0 +1,177 @@
+"""General samplers of a density: NumPyro's NUTS, BlackJAX's ChEES-HMC and adjusted microcanonical.
+
+Each is a warm-up and a draw of vectorised chains, compiled ahead of time, so that compilation,
+warm-up and sampling are timed apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from numpyro.infer import NUTS
+
+Density = Callable[[Any], jax.Array]
+
+STEP_SIZE = 0.1
+"""First step size of ChEES-HMC."""
+
+LEARNING_RATE = 0.025
+"""Learning rate of the trajectory length of ChEES-HMC."""
+
+MICROCANONICAL_STEPS = 8.0
+"""Mean number of steps of a microcanonical trajectory, two gradients each. BlackJAX's default of 2
+took more gradients for each effective draw on all data sets."""
+
+MICROCANONICAL_ACCEPTANCE = 0.8
+
+
+class Sampler(NamedTuple):
+    """A general sampler.
+
+    warm_up
+        From a key and starting points, with a leading axis of chains, to the state of the chains.
+    draw
+        From a state to the next one, the position of each chain, and the gradients it took (chain,).
+    """
+
+    warm_up: Callable[[jax.Array, Any], Any]
+    draw: Callable[[Any], tuple[Any, Any, jax.Array]]
+
+
+def nuts(density: Density, chains: int, num_warmup: int) -> Sampler:
+    """NUTS with a diagonal mass and a target of 0.8, NumPyro's defaults."""
+    kernel = NUTS(potential_fn=lambda at: -density(at))
+
+    def warm_up(key, positions):
+        keys = jax.random.split(key, chains)
+        state = kernel.init(keys, num_warmup, positions, (), {})
+        return jax.lax.fori_loop(0, num_warmup, lambda _, s: kernel.sample(s, (), {}), state)
+
+    def draw(state):
+        state = kernel.sample(state, (), {})
+        return state, state.z, state.num_steps
+
+    return Sampler(warm_up, draw)
+
+
+def chees(density: Density, chains: int, num_warmup: int, *, diagonal: bool = True) -> Sampler:
+    """ChEES-HMC: one step size and one length, learned by all chains; a diagonal mass if asked."""
+    import blackjax
+    import optax
+
+    functions = {}
+
+    def warm_up(key, positions):
+        adaptation = blackjax.chees_adaptation(
+            density,
+            chains,
+            mass_matrix_estimation="diagonal" if diagonal else None,
+            adaptation_info_fn=lambda *_: None,
+        )
+        key, key_warm_up = jax.random.split(key)
+        (states, found), _ = adaptation.run(
+            key_warm_up,
+            positions,
+            STEP_SIZE,
+            optax.adam(LEARNING_RATE),
+            num_warmup,
+            max_sampling_steps=100_000,
+        )
+        arrays = {}
+        for name, value in found.items():
+            (functions if callable(value) else arrays)[name] = value
+        return states, arrays, key
+
+    def draw(carry):
+        states, arrays, key = carry
+        key, key_draw = jax.random.split(key)
+        kernel = blackjax.dynamic_hmc(density, **arrays, **functions).step
+        states, info = jax.vmap(kernel)(jax.random.split(key_draw, chains), states)
+        return (states, arrays, key), states.position, info.num_integration_steps
+
+    return Sampler(warm_up, draw)
+
+
+def microcanonical(density: Density, chains: int, num_warmup: int) -> Sampler:
+    """Adjusted microcanonical sampler; all chains have the parameters that one of them learned."""
+    from blackjax.adaptation.adjusted_mclmc_adaptation import adjusted_mclmc_find_L_and_step_size
+    from blackjax.mcmc import adjusted_mclmc_dynamic as dynamic
+
+    kernel = dynamic.build_kernel(
+        integration_steps_fn=dynamic.make_random_trajectory_length_fn(True)
+    )
+
+    def step(key, state, parameters):
+        return kernel(
+            key,
+            state,
+            density,
+            parameters.step_size,
+            inverse_mass_matrix=parameters.inverse_mass_matrix,
+            integration_steps_params=(parameters.L / parameters.step_size,),
+        )
+
+    def warm_up(key, positions):
+        key, key_tune, key_length, key_burn = jax.random.split(key, 4)
+        # One key of lengths for all chains: none waits for a longer trajectory of another.
+        first = dynamic.init(jax.tree.map(lambda x: x[0], positions), density, key_length)
+        tuned, parameters, _ = adjusted_mclmc_find_L_and_step_size(
+            mclmc_kernel=kernel,
+            logdensity_fn=density,
+            num_steps=num_warmup,
+            state=first,
+            rng_key=key_tune,
+            target=MICROCANONICAL_ACCEPTANCE,
+            frac_tune1=0.5,
+            frac_tune2=0.5,
+            frac_tune3=0.0,
+            target_num_integration_steps=MICROCANONICAL_STEPS,
+        )
+        del tuned
+        states = jax.vmap(lambda at: dynamic.init(at, density, key_length))(positions)
+
+        def burn(i, states):
+            keys = jax.random.split(jax.random.fold_in(key_burn, i), chains)
+            return jax.vmap(lambda k, s: step(k, s, parameters)[0])(keys, states)
+
+        return jax.lax.fori_loop(0, num_warmup, burn, states), parameters, key
+
+    def draw(carry):
+        states, parameters, key = carry
+        key, key_draw = jax.random.split(key)
+        keys = jax.random.split(key_draw, chains)
+        states, info = jax.vmap(lambda k, s: step(k, s, parameters))(keys, states)
+        # McLachlan's integrator has two gradients a step.
+        return (states, parameters, key), states.position, 2 * info.num_integration_steps
+
+    return Sampler(warm_up, draw)
+
+
+BUILDERS: dict[str, Callable[[Density, int, int], Sampler]] = {
+    "nuts": nuts,
+    "chees": chees,
+    "microcanonical": microcanonical,
+}
+
+
+def compiled(sampler: Sampler, key: jax.Array, positions: Any, draws: int):
+    """Compile warm-up, and a chunk of draws: ``(warm_up, chunk, state -> state, (draws, gradients))``."""
+
+    def chunk(state):
+        def one(state, _):
+            state, position, gradients = sampler.draw(state)
+            return state, (position, gradients)
+
+        return jax.lax.scan(one, state, length=draws)
+
+    warm_up = jax.jit(sampler.warm_up).lower(key, positions).compile()
+    like = jax.eval_shape(sampler.warm_up, key, positions)
+    return warm_up, jax.jit(chunk).lower(like).compile()
+
+
+def by_chain(draws: Any) -> Any:
+    """From (draw, chain, ...) to (chain, draw, ...)."""
+    return jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), draws)
