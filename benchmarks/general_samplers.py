@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
 from numpyro.infer import NUTS
 
 Density = Callable[[Any], jax.Array]
@@ -26,6 +27,9 @@ MICROCANONICAL_STEPS = 8.0
 took more gradients for each effective draw on all data sets."""
 
 MICROCANONICAL_ACCEPTANCE = 0.8
+
+MICROCANONICAL_THINNING = 4
+"""Microcanonical trajectories for each draw, which are short."""
 
 
 class Sampler(NamedTuple):
@@ -62,11 +66,16 @@ def chees(density: Density, chains: int, num_warmup: int, *, diagonal: bool = Tr
     import blackjax
     import optax
 
-    functions = {}
+    functions: dict[str, Any] = {}  # what is no array, found when the warm-up is traced
+
+    def flat_density(at):
+        return density(functions["unravel"](at))
 
     def warm_up(key, positions):
+        _, functions["unravel"] = ravel_pytree(jax.tree.map(lambda x: x[0], positions))
+        positions = jax.vmap(lambda at: ravel_pytree(at)[0])(positions)
         adaptation = blackjax.chees_adaptation(
-            density,
+            flat_density,
             chains,
             mass_matrix_estimation="diagonal" if diagonal else None,
             adaptation_info_fn=lambda *_: None,
@@ -80,17 +89,16 @@ def chees(density: Density, chains: int, num_warmup: int, *, diagonal: bool = Tr
             num_warmup,
             max_sampling_steps=100_000,
         )
-        arrays = {}
-        for name, value in found.items():
-            (functions if callable(value) else arrays)[name] = value
-        return states, arrays, key
+        functions["kernel"] = {name: f for name, f in found.items() if callable(f)}
+        return states, {name: x for name, x in found.items() if not callable(x)}, key
 
     def draw(carry):
         states, arrays, key = carry
         key, key_draw = jax.random.split(key)
-        kernel = blackjax.dynamic_hmc(density, **arrays, **functions).step
+        kernel = blackjax.dynamic_hmc(flat_density, **arrays, **functions["kernel"]).step
         states, info = jax.vmap(kernel)(jax.random.split(key_draw, chains), states)
-        return (states, arrays, key), states.position, info.num_integration_steps
+        position = jax.vmap(functions["unravel"])(states.position)
+        return (states, arrays, key), position, info.num_integration_steps
 
     return Sampler(warm_up, draw)
 
@@ -142,10 +150,17 @@ def microcanonical(density: Density, chains: int, num_warmup: int) -> Sampler:
     def draw(carry):
         states, parameters, key = carry
         key, key_draw = jax.random.split(key)
-        keys = jax.random.split(key_draw, chains)
-        states, info = jax.vmap(lambda k, s: step(k, s, parameters))(keys, states)
-        # McLachlan's integrator has two gradients a step.
-        return (states, parameters, key), states.position, 2 * info.num_integration_steps
+
+        def move(i, carry):
+            states, gradients = carry
+            keys = jax.random.split(jax.random.fold_in(key_draw, i), chains)
+            states, info = jax.vmap(lambda k, s: step(k, s, parameters))(keys, states)
+            # McLachlan's integrator has two gradients a step.
+            return states, gradients + 2 * info.num_integration_steps
+
+        none = jnp.zeros(chains, jnp.int32)
+        states, gradients = jax.lax.fori_loop(0, MICROCANONICAL_THINNING, move, (states, none))
+        return (states, parameters, key), states.position, gradients
 
     return Sampler(warm_up, draw)
 

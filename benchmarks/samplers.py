@@ -41,8 +41,8 @@ RESULTS = HERE / "results" / "samplers.jsonl"
 DATA = ("wine", "glass", "vehicle", "waveform", "ecoli")
 SAMPLERS = (
     "default",
-    "nuts-64",
     "chees-32",
+    "nuts-64",
     "nuts-32",
     "microcanonical-32",
     "chees-64",
@@ -476,7 +476,7 @@ def options_of(arguments: list[str] | None = None) -> argparse.Namespace:
     targets = "normalized, paper's priors" if quick else ";".join(TARGETS)
     options.targets = [each.strip() for each in (options.targets or targets).split(";")]
     options.rows = options.rows or (60 if quick else None)
-    options.ess = options.ess or (800 if quick else 2000)
+    options.ess = options.ess or (800 if quick else 1500)
     options.limit = options.limit or (5 if quick else 60)
     options.output = options.output or (RESULTS.with_stem("samplers-quick") if quick else RESULTS)
     for name, given, known in (
