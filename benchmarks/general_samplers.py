@@ -23,8 +23,8 @@ LEARNING_RATE = 0.025
 """Learning rate of the trajectory length of ChEES-HMC."""
 
 MICROCANONICAL_STEPS = 8.0
-"""Mean number of steps of a microcanonical trajectory, two gradients each. BlackJAX's default of 2
-took more gradients for each effective draw on all data sets."""
+"""Mean number of steps of a microcanonical trajectory, two gradients each. It is
+twice 2, BlackJAX's default, twice over."""
 
 MICROCANONICAL_ACCEPTANCE = 0.8
 
@@ -38,7 +38,7 @@ class Sampler(NamedTuple):
     warm_up
         From a key and starting points, with a leading axis of chains, to the state of the chains.
     draw
-        From a state to the next one, the position of each chain, and the gradients it took (chain,).
+        From a state to the next one, the position of each chain, and its gradients (chain,).
     """
 
     warm_up: Callable[[jax.Array, Any], Any]
@@ -173,7 +173,7 @@ BUILDERS: dict[str, Callable[[Density, int, int], Sampler]] = {
 
 
 def compiled(sampler: Sampler, key: jax.Array, positions: Any, draws: int):
-    """Compile warm-up, and a chunk of draws: ``(warm_up, chunk, state -> state, (draws, gradients))``."""
+    """Compile warm-up, and a chunk: ``state -> (state, (draws, gradients))``."""
 
     def chunk(state):
         def one(state, _):

@@ -95,7 +95,7 @@ def log_density(at: Coordinates, problem: Problem) -> jax.Array:
 
 
 def starts(key: jax.Array, problem: Problem, chains: int) -> Coordinates:
-    """Starting points of chains: functions of the prior, sigma2 and tau around their typical values."""
+    """Starting points of chains: functions of the prior, typical sigma2 and tau."""
     keys = jax.random.split(key, 3)
     inside, _ = white_shapes(problem)
     typical = jnp.log(
@@ -156,8 +156,6 @@ def watch(draws: Coordinates, problem: Problem) -> dict[str, np.ndarray]:
 def _each_draw(function, draws: Any) -> Any:
     """Apply a function to each draw of a pytree of shape (chain, draw, ...), in float64."""
     shape = jax.tree.leaves(draws)[0].shape[:2]
-    flat = jax.tree.map(
-        lambda x: jnp.asarray(x, jnp.float64).reshape(-1, *np.shape(x)[2:]), draws
-    )
+    flat = jax.tree.map(lambda x: jnp.asarray(x, jnp.float64).reshape(-1, *np.shape(x)[2:]), draws)
     result = jax.jit(lambda x: jax.lax.map(function, x, batch_size=64))(flat)
     return jax.tree.map(lambda x: x.reshape(*shape, *x.shape[1:]), result)

@@ -6,7 +6,6 @@ import numpy as np
 import posteriors
 import pytest
 import samplers
-from few_draws import few_draws
 from numpyro.infer.util import log_density as numpyro_log_density
 
 from bmsvm import BMSVMGibbs, run_chains
@@ -38,13 +37,13 @@ def test_density_is_that_of_the_numpyro_model(problem):
             joint, _ = numpyro_log_density(hierarchical_model, (problem,), {}, sites)
             return joint + at.logs.sum()
 
-        other = jnp.stack([of_numpyro(jax.tree.map(lambda x: x[i], points)) for i in range(4)])
+        other = jax.vmap(of_numpyro)(points)
         np.testing.assert_allclose(np.diff(own), np.diff(other), rtol=1e-9)
 
 
 def test_coordinates_give_back_the_draws_without_spare_rows(problem):
     model = posteriors.paper_model("wine")
-    with jax.enable_x64(True), few_draws():
+    with jax.enable_x64(True):
         padded = posteriors.posterior("wine", 24, model, "normalized", spare_multiple=32)
         run = run_chains(
             BMSVMGibbs(), jax.random.key(0), padded, num_warmup=5, num_samples=3, num_chains=2
@@ -80,6 +79,7 @@ def test_quick_setting_agrees_with_nuts():
     assert "| wine | nuts-64 |" in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sampler", ["chees-32", "microcanonical-32"])
 def test_quick_setting_of_blackjax(sampler):
     pytest.importorskip("blackjax")
