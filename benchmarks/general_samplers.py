@@ -23,12 +23,11 @@ LEARNING_RATE = 0.025
 """Learning rate of the trajectory length of ChEES-HMC."""
 
 MICROCANONICAL_STEPS = 8.0
-"""Mean number of steps of a microcanonical trajectory, two gradients each. It is
-twice 2, BlackJAX's default, twice over."""
+"""Mean number of steps of a microcanonical trajectory, two gradients each; BlackJAX's default is 2."""
 
 MICROCANONICAL_ACCEPTANCE = 0.8
 
-MICROCANONICAL_THINNING = 4
+MICROCANONICAL_THINNING = 2
 """Microcanonical trajectories for each draw, which are short."""
 
 
@@ -104,63 +103,69 @@ def chees(density: Density, chains: int, num_warmup: int, *, diagonal: bool = Tr
 
 
 def microcanonical(density: Density, chains: int, num_warmup: int) -> Sampler:
-    """Adjusted microcanonical sampler; all chains have the parameters that one of them learned."""
+    """Adjusted microcanonical sampler, in coordinates that a warm-up of ChEES-HMC has scaled.
+
+    The tuning of BlackJAX has one chain, and learns poor scales before that chain has converged.
+    Step size and length are those that one chain then learns.
+    """
     from blackjax.adaptation.adjusted_mclmc_adaptation import adjusted_mclmc_find_L_and_step_size
     from blackjax.mcmc import adjusted_mclmc_dynamic as dynamic
 
     kernel = dynamic.build_kernel(
         integration_steps_fn=dynamic.make_random_trajectory_length_fn(True)
     )
+    before = chees(density, chains, num_warmup)
+    unravel: dict[str, Any] = {}
 
-    def step(key, state, parameters):
+    def scaled_density(scales):
+        return lambda at: density(unravel["function"](scales * at))
+
+    def step(key, state, scales, parameters):
         return kernel(
             key,
             state,
-            density,
+            scaled_density(scales),
             parameters.step_size,
-            inverse_mass_matrix=parameters.inverse_mass_matrix,
             integration_steps_params=(parameters.L / parameters.step_size,),
         )
 
     def warm_up(key, positions):
-        key, key_tune, key_length, key_burn = jax.random.split(key, 4)
+        _, unravel["function"] = ravel_pytree(jax.tree.map(lambda x: x[0], positions))
+        key, key_scales, key_tune, key_length = jax.random.split(key, 4)
+        found, arrays, _ = before.warm_up(key_scales, positions)
+        scales = jnp.sqrt(arrays["inverse_mass_matrix"])
+        own = scaled_density(scales)
         # One key of lengths for all chains: none waits for a longer trajectory of another.
-        first = dynamic.init(jax.tree.map(lambda x: x[0], positions), density, key_length)
-        tuned, parameters, _ = adjusted_mclmc_find_L_and_step_size(
+        states = jax.vmap(lambda at: dynamic.init(at / scales, own, key_length))(found.position)
+        _, parameters, _ = adjusted_mclmc_find_L_and_step_size(
             mclmc_kernel=kernel,
-            logdensity_fn=density,
+            logdensity_fn=own,
             num_steps=num_warmup,
-            state=first,
+            state=jax.tree.map(lambda x: x[0], states),
             rng_key=key_tune,
             target=MICROCANONICAL_ACCEPTANCE,
             frac_tune1=0.5,
             frac_tune2=0.5,
-            frac_tune3=0.0,
+            diagonal_preconditioning=False,
             target_num_integration_steps=MICROCANONICAL_STEPS,
         )
-        del tuned
-        states = jax.vmap(lambda at: dynamic.init(at, density, key_length))(positions)
-
-        def burn(i, states):
-            keys = jax.random.split(jax.random.fold_in(key_burn, i), chains)
-            return jax.vmap(lambda k, s: step(k, s, parameters)[0])(keys, states)
-
-        return jax.lax.fori_loop(0, num_warmup, burn, states), parameters, key
+        return states, scales, parameters, key
 
     def draw(carry):
-        states, parameters, key = carry
+        states, scales, parameters, key = carry
         key, key_draw = jax.random.split(key)
 
         def move(i, carry):
             states, gradients = carry
             keys = jax.random.split(jax.random.fold_in(key_draw, i), chains)
-            states, info = jax.vmap(lambda k, s: step(k, s, parameters))(keys, states)
+            states, info = jax.vmap(lambda k, s: step(k, s, scales, parameters))(keys, states)
             # McLachlan's integrator has two gradients a step.
             return states, gradients + 2 * info.num_integration_steps
 
         none = jnp.zeros(chains, jnp.int32)
         states, gradients = jax.lax.fori_loop(0, MICROCANONICAL_THINNING, move, (states, none))
-        return (states, parameters, key), states.position, gradients
+        position = jax.vmap(lambda at: unravel["function"](scales * at))(states.position)
+        return (states, scales, parameters, key), position, gradients
 
     return Sampler(warm_up, draw)
 

@@ -193,12 +193,22 @@ def summarise(coordinates, gradients: np.ndarray, problem) -> dict:
         "r_hat": max(each.r_hat for each in found.values()) if finite else math.inf,
         "means": {name: float(np.mean(value)) for name, value in watched.items()},
         "errors": {
-            name: float(np.std(value) / np.sqrt(found[name].ess)) if finite else math.inf
-            for name, value in watched.items()
+            name: error_of_mean(value) if finite else math.inf for name, value in watched.items()
         },
         "gradients": float(gradients.mean()),
         "lockstep": float(gradients.max(0).mean()),
     }
+
+
+def error_of_mean(values: np.ndarray) -> float:
+    """Monte Carlo standard error of the mean of draws (chain, draw).
+
+    The bulk size is of ranks, and too large for the mean of a quantity with heavy tails.
+    """
+    from bmsvm._arviz import arviz
+
+    data = arviz.convert_to_dataset({"x": values})
+    return float(np.std(values) / np.sqrt(np.asarray(arviz.ess(data, method="mean")["x"])))
 
 
 def _ends(result: dict, sampling: Clock, draws: int, spec: dict) -> bool:
