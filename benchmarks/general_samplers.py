@@ -23,7 +23,7 @@ LEARNING_RATE = 0.025
 """Learning rate of the trajectory length of ChEES-HMC."""
 
 MICROCANONICAL_STEPS = 8.0
-"""Mean number of steps of a microcanonical trajectory, two gradients each; BlackJAX's default: 2."""
+"""Mean steps of a microcanonical trajectory, two gradients each; BlackJAX's default is 2."""
 
 MICROCANONICAL_ACCEPTANCE = 0.8
 
