@@ -70,9 +70,8 @@ dist: $(VENV)-dist/.dist-stamp ## build wheel and sdist into dist, check them, f
 	$(VENV)-dist/bin/python -m twine check --strict dist/*
 	$(VENV)-dist/bin/python tools/try_distribution.py $(if $(CONSTRAINTS),--constraints $(CONSTRAINTS)) dist/*
 
-bench: $(VENV)/.bench-stamp ## measure sweeps, and the samplers against each other (BENCH_ARGS=...)
-	$(BIN)/python benchmarks/cost.py
-	$(BIN)/python benchmarks/mixing.py $(BENCH_ARGS)
+bench: $(VENV)/.bench-stamp ## the samplers against each other (BENCH_ARGS="--quick": under a minute)
+	$(BIN)/python benchmarks/samplers.py $(BENCH_ARGS)
 
 table1: $(VENV)/.plots-stamp ## Table 1 of the paper, into table1-output (QUICK=1, JOBS=2, TABLE1_ARGS=...)
 	$(BIN)/python -m reproduction.table1 --jobs $(JOBS) $(if $(QUICK),--quick) $(TABLE1_ARGS)
