@@ -92,7 +92,7 @@ def test_there_are_at_most_fourteen_parameters_all_by_keyword():
     assert len(parameters) <= 14
     assert all(each.kind is inspect.Parameter.KEYWORD_ONLY for each in parameters)
     defaults = BMSVMClassifier().get_params()
-    assert defaults["likelihood"] == "normalized"
+    assert defaults["likelihood"] == "auto"
     assert defaults["lengthscale"] == "auto"
     assert defaults["hyperparameters"] is None
 

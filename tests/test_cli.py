@@ -142,7 +142,7 @@ def test_the_demo_runs(monkeypatch, capsys, tmp_path):
 def test_the_options_are_those_of_the_package():
     """They are written out in bmsvm.cli, which imports nothing, so that help is quick."""
     known = {
-        "likelihood": LIKELIHOODS,
+        "likelihood": {"auto", *LIKELIHOODS},
         "coupling": COUPLINGS,
         "kernel": set(KERNELS) - {"precomputed"},
         "sampler": {"auto", *SAMPLERS},
