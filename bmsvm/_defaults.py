@@ -19,7 +19,8 @@ from bmsvm.kernels.low_rank import Approximation, Fourier, Nystrom
 from bmsvm.models.hyperparameters import DEFAULT, Hyperparameters
 from bmsvm.models.problem import Problem
 from bmsvm.models.theta import Sampled
-from bmsvm.selection import ClosedFormEvidence, Evidence, Method, ModeCV, as_method
+from bmsvm.prediction.squares import PRECISIONS
+from bmsvm.selection import Evidence, Method, ModeCV, SquaresCV, as_method
 
 __all__ = [
     "Settings",
@@ -28,6 +29,7 @@ __all__ = [
     "hyperparameters_of",
     "lengthscale_of",
     "method_of",
+    "promised_basis",
     "rows_to_choose_by",
     "samples_by_default",
     "settings_of",
@@ -51,6 +53,10 @@ BASIS_SIZE = 2**24
 
 LARGEST_RANK = 1536
 """Largest number of columns of such a basis."""
+
+SMALL_TOLERANCE = 0.01 * float(PRECISIONS.min())
+"""Tolerance of such a basis for least squares: what it leaves of k(x, x) is to be small beside the
+smallest tau. With 0.01 there are too few columns where the lengthscale is long."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +131,7 @@ def samples_by_default(settings: Settings) -> bool:
 def method_of(settings: Settings, *, low_rank: bool) -> Method | None:
     """Return how the lengthscale is chosen from the data; None if it is given or sampled."""
     if low_rank and samples_by_default(settings):
-        return ClosedFormEvidence()
+        return SquaresCV()
     return as_method(lengthscale_of(settings))
 
 
@@ -154,7 +160,8 @@ def approximation_of(settings: Settings, n_rows: int) -> Approximation | None:
         if how == "exact" or (how == "auto" and not _suits_low_rank(settings, n_rows)):
             return None
         largest = max(Nystrom.max_rank, min(LARGEST_RANK, BASIS_SIZE // n_rows))
-        how = Fourier() if how == "fourier" else Nystrom(max_rank=largest)
+        tolerance = SMALL_TOLERANCE if _is_closed_form(settings) else Nystrom.tolerance
+        how = Fourier() if how == "fourier" else Nystrom(tolerance=tolerance, max_rank=largest)
     sampler = as_sampler(
         settings.sampler,
         low_rank=True,
@@ -163,6 +170,18 @@ def approximation_of(settings: Settings, n_rows: int) -> Approximation | None:
     )
     light = how.dtype is None and isinstance(sampler, CollapsedHMC | Table)
     return replace(how, dtype="float32") if light else how
+
+
+def promised_basis(settings: Settings, n_rows: int) -> Approximation | None:
+    """Return the approximation by whose tolerance the error of a basis is judged.
+
+    One made by default is as good as its largest rank allows, and is judged by the default
+    tolerance of :class:`Nystrom`.
+    """
+    how = approximation_of(settings, n_rows)
+    if isinstance(how, Nystrom) and not isinstance(settings.approximation, Approximation):
+        return replace(how, tolerance=Nystrom.tolerance)
+    return how
 
 
 def _suits_low_rank(settings: Settings, n_rows: int) -> bool:

@@ -44,18 +44,18 @@ from bmsvm.predictive import PredictiveDistribution
 from bmsvm.rows import PiecewiseRows
 from bmsvm.scaling import Scaling
 from bmsvm.selection import (
-    ClosedFormEvidence,
     Evidence,
     EvidenceSelection,
     ModeCV,
     ModeSelection,
     Selection,
+    SquaresCV,
 )
 
 __all__ = ["NUMBERS", "STRUCTURES", "check_fields", "decode", "encode"]
 
 SETTINGS: tuple[type, ...] = (
-    *(ClosedFormEvidence, CollapsedHMC, Evidence, Fourier, Gibbs, Grid, HMC, ModeCV),
+    *(SquaresCV, CollapsedHMC, Evidence, Fourier, Gibbs, Grid, HMC, ModeCV),
     *(Nystrom, Paper, Predictive, Sampled, Table),
     *(functions.Gaussian, functions.Linear, functions.Matern32, functions.Matern52),
     *(functions.Polynomial, functions.Precomputed),

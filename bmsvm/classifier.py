@@ -21,6 +21,7 @@ from bmsvm._defaults import (
     hyperparameters_of,
     lengthscale_of,
     method_of,
+    promised_basis,
     rows_to_choose_by,
     samples_by_default,
     settings_of,
@@ -60,7 +61,7 @@ from bmsvm.rows import in_pieces
 from bmsvm.scaling import Standardize, as_standardize
 from bmsvm.selection import Method, Selection, as_method
 from bmsvm.selection.base import representative_rows
-from bmsvm.selection.closed_form import lengthscale_grid
+from bmsvm.selection.squares_cv import lengthscale_grid
 
 __all__ = ["BMSVMClassifier"]
 
@@ -99,7 +100,7 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
         :class:`bmsvm.Sampled`, with everything else.
         ``"auto"``: ``"mode-cv"`` for the default model and hyperparameters; under ``"squared"``
         sampled on a grid around the median distance of rows, or with a Gram matrix of low rank
-        :class:`bmsvm.selection.ClosedFormEvidence`; else ``"evidence"``.
+        :class:`bmsvm.selection.SquaresCV`; else ``"evidence"``.
     hyperparameters
         Constants of the other priors. None: ``Hyperparameters()``; :data:`bmsvm.PAPER` are the
         paper's. With ``"mode-cv"`` and an exact Gram matrix the prior of tau is a narrow one around
@@ -127,7 +128,8 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
         the rows.
     predictive
         How predictions are made from the posterior: ``"auto"`` calibrates its draws by
-        leave-one-out, and pools them with least squares if the likelihood is ``"normalized"``;
+        leave-one-out, and pools them with least squares if the likelihood is ``"auto"`` or
+        ``"normalized"``;
         ``"calibrated"`` does the first only; ``"posterior"`` takes them as they are; ``"paper"``
         decides by eq. (20); or a :class:`bmsvm.Predictive`.
     random_state
@@ -300,7 +302,7 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
             self.selection_ = self._choose(settings, low_rank, data)
             problem = self._prepare(settings, low_rank, data, self.selection_)
             ahead.wait()
-            found = basis_checks(problem, len(labels), low_rank)
+            found = basis_checks(problem, len(labels), promised_basis(settings, len(labels)))
             warn_of_checks(found, UserWarning, stacklevel=3)
             run = self._sample(problem, checkpoint, max_time)
             self._summarise(run, rows, asked=self.num_samples)
@@ -335,8 +337,8 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
         """Acceptance and length of trajectories, and error of a basis of low rank, by name."""
         check_is_fitted(self, "posterior_")
         rows = len(self.posterior_.training_rows)
-        low_rank = approximation_of(settings_of(self, rows), rows)
-        basis = basis_checks(self.posterior_.problem, rows, low_rank)
+        promised = promised_basis(settings_of(self, rows), rows)
+        basis = basis_checks(self.posterior_.problem, rows, promised)
         return {**sampler_checks(self.posterior_.samples), **basis}
 
     def _check_settings(self, checkpoint: Any) -> None:
@@ -525,7 +527,7 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
             return plain
         try:
             return plain.calibrated(
-                squares=how.squares and settings.likelihood == "normalized",
+                squares=how.squares and self.likelihood in ("auto", "normalized"),
                 lengthscale=posterior.lengthscale if self.selection_ is None else None,
             )
         except KeyboardInterrupt:

@@ -29,7 +29,7 @@ from bmsvm.inference.run import start_chains
 from bmsvm.kernels import Approximation, Kernel
 from bmsvm.machines import Grid
 from bmsvm.persistence import ModelFileError
-from bmsvm.selection import ClosedFormEvidence, Method
+from bmsvm.selection import Method, SquaresCV
 
 
 def after_json(value):
@@ -88,7 +88,7 @@ SOME_SETTINGS = [
     ModeCV(grid=[1.0, 2.0], precisions=np.array([0.1, 1.0]), repeats=2),
     Evidence(start=np.ones(2), per_feature=True, bounds=(0.2, 20.0), max_rows=None),
     Table(),
-    ClosedFormEvidence(max_rows=200),
+    SquaresCV(max_rows=200),
     Grid(gamma=[0.1, 1.0], lengthscale=np.ones(2), folds=3),
     Nystrom(rank=7, tolerance=0.1, dtype="float32", seed=3),
     Fourier(rank=8),

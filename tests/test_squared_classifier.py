@@ -6,13 +6,16 @@ import warnings
 import matplotlib as mpl
 import numpy as np
 import pytest
+import scipy.spatial
+import scipy.special
 from sklearn.exceptions import ConvergenceWarning
 
 from bmsvm import HMC, BMSVMClassifier, Nystrom, Sampled, Table, load, plots, save
 from bmsvm.arviz import to_arviz
 from bmsvm.datasets import load_wine
-from bmsvm.selection import ClosedFormEvidence
-from bmsvm.selection.closed_form import lengthscale_grid
+from bmsvm.prediction.calibration import best_power
+from bmsvm.selection import SquaresCV
+from bmsvm.selection.squares_cv import lengthscale_grid
 
 mpl.use("Agg")
 X, Y = load_wine(return_X_y=True)
@@ -92,7 +95,7 @@ def test_a_checkpoint_is_continued(tmp_path):
 
 def test_it_is_seen_by_arviz_and_plots(model):
     data = to_arviz(model)
-    assert data["posterior"]["lengthscale"].shape == (8, 150)
+    assert data["posterior"]["lengthscale"].shape == (4, 150)
     logs = np.asarray(data["log_likelihood"]["y"])
     assert np.all(np.isfinite(logs))
     assert plots.trace(model) is not None
@@ -117,30 +120,51 @@ def test_weights_of_classes_are_those_of_rows():
     np.testing.assert_allclose(by_class.predict_proba(X), by_row.predict_proba(X), atol=1e-12)
 
 
-def test_low_rank_chooses_the_lengthscale_by_its_evidence():
+def left_out_by_refitting(rows, codes, theta, tau):
+    """Functions of ridge regression with an intercept, each row predicted by a fit without it."""
+    distances = ((rows[:, None] - rows) ** 2).sum(-1)
+    gram = np.exp(-0.5 * distances / theta**2) / tau + 1 / 0.01
+    predicted = np.empty_like(codes)
+    for i in range(len(rows)):
+        rest = np.arange(len(rows)) != i
+        solved = np.linalg.solve(gram[np.ix_(rest, rest)] + np.eye(rest.sum()), codes[rest])
+        predicted[i] = gram[i, rest] @ solved
+    return predicted
+
+
+def test_lengthscale_by_rows_left_out_against_refitting():
+    """theta is the mean of log theta weighted by the log scores of fits without each row."""
+    rows = fitted(lengthscale=3.5).standardized_rows(X[TRAIN])[:40]
+    _, labels = np.unique(Y[TRAIN][:40], return_inverse=True)
+    c = labels.max() + 1
+    codes = (c * np.eye(c)[labels] - 1) / (c - 1)
+    median = np.median(scipy.spatial.distance.pdist(rows))
+    thetas = median * 2.0 ** (np.arange(-4, 5) / 2)
+    scores = [
+        [
+            best_power(left_out_by_refitting(rows, codes, theta, tau), labels)[1]
+            for tau in 10.0 ** (np.arange(-7, 3) / 2)
+        ]
+        for theta in thetas
+    ]
+    shares = scipy.special.softmax(scores)
+    expected = np.exp(shares.sum(1) @ np.log(thetas))
+    assert SquaresCV().select(rows, labels).lengthscale == pytest.approx(expected, rel=1e-4)
+
+
+def test_low_rank_chooses_the_lengthscale_by_rows_left_out():
     model = fitted(approximation=Nystrom(rank=60))
     assert "scores" not in model.posterior_.samples
     assert model.selection_.lengthscale == model.lengthscale_
     rows = model.standardized_rows(X[TRAIN])
-    found = ClosedFormEvidence().select(rows, Y[TRAIN])
+    found = SquaresCV().select(rows, Y[TRAIN])
     assert found.lengthscale == model.lengthscale_
     assert model.score(X[~TRAIN], Y[~TRAIN]) > 0.94
-    few = ClosedFormEvidence(max_rows=50).select(rows, Y[TRAIN], row_weights=np.ones(len(rows)))
+    few = SquaresCV(max_rows=50).select(rows, Y[TRAIN], row_weights=np.ones(len(rows)))
     assert few.num_rows == 50
     assert 0.3 < few.lengthscale / found.lengthscale < 3
-
-
-@pytest.mark.parametrize(
-    ("settings", "name"),
-    [
-        ({"likelihood": "normalized"}, "likelihood"),
-        ({"coupling": "independent"}, "coupling"),
-        ({"kernel": "linear"}, "kernel"),
-    ],
-)
-def test_evidence_in_closed_form_needs_its_model(settings, name):
-    with pytest.raises(ValueError, match=name):
-        fitted(lengthscale=ClosedFormEvidence(), **settings)
+    with pytest.raises(ValueError, match="kernel"):
+        fitted(kernel="linear", lengthscale=SquaresCV())
 
 
 def test_a_kernel_without_a_lengthscale():

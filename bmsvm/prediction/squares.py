@@ -28,7 +28,7 @@ from bmsvm.models.likelihoods import class_codes
 from bmsvm.models.problem import Problem
 from bmsvm.prediction.calibration import best_power
 
-__all__ = ["LeastSquares", "Root", "least_squares", "roots_of"]
+__all__ = ["LeastSquares", "Root", "best_lengthscale", "exact_roots", "least_squares", "roots_of"]
 
 PRECISIONS = 10.0 ** (np.arange(-7, 3) / 2)
 """Values of tau, as parts of the mean of k(x, x)."""
@@ -167,13 +167,71 @@ def roots_of(
         factor = squared.Eigen(eigenvalues, basis)
         yield Root(kernel, lengthscale, found.kind, points, rotation, factor)
         return
-    rows = np.asarray(rows, np.float64)
+    yield from exact_roots(np.asarray(rows, np.float64), kernel, lengthscale)
+
+
+def exact_roots(rows: np.ndarray, kernel: Kernel, lengthscale: Any = None) -> Iterator[Root]:
+    """Yield factors of the exact Gram matrix of rows; arguments as in :func:`roots_of`."""
     thetas = [lengthscale]
     if lengthscale is None and isinstance(kernel, Stationary):
         thetas = list(median_distance(rows) * 2.0**OCTAVES)
     for theta in thetas:
         gram = rows if isinstance(kernel, Precomputed) else gram_of(kernel, rows, theta)
         yield Root(kernel, theta, "nystrom", rows, None, squared.eigen_of(gram))
+
+
+class _Scored(NamedTuple):
+    """Solutions of each theta (G,) at each tau (T,).
+
+    root
+        That of the last theta.
+    lengthscales
+        theta, shape (G,).
+    solutions
+        Shape (G, T).
+    powers, shares
+        Best power of each, and its weight; shape (G, T).
+    """
+
+    root: Root
+    lengthscales: list[Any]
+    solutions: list[list[_Solution]]
+    powers: np.ndarray
+    shares: np.ndarray
+
+
+def _scored(
+    roots: Iterable[Root], labels: np.ndarray, n_classes: int, weights: np.ndarray
+) -> _Scored:
+    """Solve at each theta and tau, and weigh by how rows are predicted without their labels."""
+    codes = class_codes(n_classes)[labels]
+    thetas, found, scored = [], [], []
+    for root in roots:
+        scale = np.mean(root.factor.basis**2 @ root.factor.eigenvalues)  # mean of k(x, x)
+        solutions = list(_solutions(root, codes, weights, PRECISIONS * max(scale, TINY)))
+        scored.append([best_power(each.held_out, labels, weights) for each in solutions])
+        found.append(solutions)
+        thetas.append(root.lengthscale)
+    powers, scores = np.moveaxis(np.array(scored), -1, 0)  # (G, T) each
+    return _Scored(root, thetas, found, powers, scipy.special.softmax(scores))
+
+
+def best_lengthscale(
+    rows: np.ndarray, kernel: Kernel, labels: np.ndarray, n_classes: int, weights: np.ndarray
+) -> float:
+    """Return the mean of log theta, as theta, over pairs (theta, tau) with their shares.
+
+    Parameters
+    ----------
+    rows
+        Training rows, shape (n, p).
+    kernel
+        A stationary kernel.
+    labels, n_classes, weights
+        As in :func:`least_squares`.
+    """
+    found = _scored(exact_roots(rows, kernel), labels, n_classes, weights)
+    return float(np.exp(found.shares.sum(axis=1) @ np.log(found.lengthscales)))
 
 
 def least_squares(
@@ -197,22 +255,13 @@ def least_squares(
     tuple
         The fit, and log probabilities of each row without its label, shape (n, c).
     """
-    codes = class_codes(n_classes)[labels]
-    thetas, found, scored = [], [], []
-    for root in roots:
-        scale = np.mean(root.factor.basis**2 @ root.factor.eigenvalues)  # mean of k(x, x)
-        solutions = list(_solutions(root, codes, weights, PRECISIONS * max(scale, TINY)))
-        scored.append([best_power(each.held_out, labels, weights) for each in solutions])
-        found.append(solutions)
-        thetas.append(root.lengthscale)
-    powers, scores = np.moveaxis(np.array(scored), -1, 0)  # (G, T) each
-    shares = scipy.special.softmax(scores)
+    root, thetas, solutions, powers, shares = _scored(roots, labels, n_classes, weights)
     shares = np.where(shares < SMALLEST_SHARE, 0.0, shares)
     factors = powers * shares / shares.sum()
 
     def averaged(g: int) -> _Solution:
         """Sum of the solutions of one theta, times their factors."""
-        parts = zip(*found[g], strict=True)
+        parts = zip(*solutions[g], strict=True)
         return _Solution(*(np.tensordot(factors[g], np.array(part), 1) for part in parts))
 
     counted = [g for g in range(len(thetas)) if np.any(factors[g] > 0)]

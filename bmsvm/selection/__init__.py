@@ -3,18 +3,18 @@
 from typing import Any
 
 from bmsvm.selection.base import Method, Selection
-from bmsvm.selection.closed_form import ClosedFormEvidence
 from bmsvm.selection.evidence import Evidence, EvidenceSelection
 from bmsvm.selection.modes import ModeCV, ModeSelection
+from bmsvm.selection.squares_cv import SquaresCV
 
 __all__ = [
-    "ClosedFormEvidence",
     "Evidence",
     "EvidenceSelection",
     "Method",
     "ModeCV",
     "ModeSelection",
     "Selection",
+    "SquaresCV",
     "as_method",
 ]
 

@@ -1,0 +1,71 @@
+"""The lengthscale under which least squares predict rows left out best, in closed form."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import jax
+import numpy as np
+from jax.typing import ArrayLike
+
+from bmsvm._validation import check_count, check_row_weights, check_rows_and_labels
+from bmsvm.kernels.functions import Kernel, as_kernel, median_distance
+from bmsvm.models.hyperparameters import DEFAULT, Hyperparameters
+from bmsvm.prediction.squares import best_lengthscale
+from bmsvm.selection.base import Method, Selection, representative_rows
+
+__all__ = ["SquaresCV", "lengthscale_grid"]
+
+VALUES = 25
+"""Number of lengthscales of :func:`lengthscale_grid`."""
+
+
+def lengthscale_grid(rows: np.ndarray) -> np.ndarray:
+    """Return values from 1/16 of the median distance of rows (n, p) to 16 times it, shape (G,)."""
+    return median_distance(rows) * np.geomspace(1 / 16, 16, VALUES)
+
+
+@dataclass(frozen=True)
+class SquaresCV(Method):
+    """Choose theta by how well least squares predict each row without its label.
+
+    Each pair (theta, tau) of a grid is scored as in :mod:`bmsvm.prediction.squares`. The result is
+    the mean of log theta with these weights. Unlike the evidence it asks for predictions only, and
+    finds smoother functions where the prior is rougher than the truth.
+
+    Parameters
+    ----------
+    max_rows
+        Largest number of rows to use, chosen at random with the share of each class.
+    """
+
+    max_rows: int = 1024
+
+    def __post_init__(self) -> None:
+        check_count("max_rows", self.max_rows, smallest=2)
+
+    def select(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        *,
+        rng_key: jax.Array | None = None,
+        kernel: Kernel | str = "gaussian",
+        coupling: str = "sum_to_zero",
+        likelihood: str = "squared",
+        hyperparameters: Hyperparameters = DEFAULT,
+        row_weights: ArrayLike | None = None,
+    ) -> Selection:
+        """Choose a lengthscale for rows X (n, p) and labels y (n,); see :class:`Method`."""
+        covariance = as_kernel(kernel)
+        self.check_model(covariance, coupling, likelihood)
+        rows, classes, labels = check_rows_and_labels(X, y)
+        weights = np.ones(len(rows))
+        if row_weights is not None:
+            weights = check_row_weights(row_weights, len(rows))
+        rows, labels, weights = rows[weights > 0], labels[weights > 0], weights[weights > 0]
+        if len(labels) > self.max_rows:
+            chosen = representative_rows(labels, self.max_rows, np.random.default_rng(0))
+            rows, labels, weights = rows[chosen], labels[chosen], weights[chosen]
+        theta = best_lengthscale(rows, covariance, labels, len(classes), weights)
+        return Selection(theta, hyperparameters, len(labels))
