@@ -8,7 +8,7 @@ import pytest
 from few_draws import few_draws
 from scipy.signal import lfilter
 
-from bmsvm import BMSVMClassifier, BMSVMGibbs, Paper, prepare, run_chains
+from bmsvm import BMSVMClassifier, BMSVMGibbs, Hyperparameters, Paper, prepare, run_chains
 from bmsvm.convergence import diagnose, enough_draws, watch
 from bmsvm.datasets import load_wine
 
@@ -57,6 +57,17 @@ def test_chains_in_different_places_are_not_enough():
     assert min(each.ess for each in found.values()) >= 200
     assert max(each.r_hat for each in found.values()) > 1.05
     assert not enough(apart)
+
+
+def test_a_tau_that_its_prior_holds_is_left_out():
+    """The conditional of tau is Gamma((a + r k)/2, ...): with a > r k the prior counts for more."""
+    apart = draws()
+    apart["precision"] = draws(apart=3.0)["precision"]
+    weights = len(PROBLEM.factor.eigenvalues) * 2
+    for shape, ends in ((weights - 1.0, False), (weights + 1.0, True)):
+        prior = Hyperparameters(precision_shape=shape, precision_rate=10.0)
+        problem = prepare(ROWS, LABELS, lengthscale=3.5, hyperparameters=prior)
+        assert enough_draws(apart, problem, len(ROWS), CLASSES) is ends
 
 
 def test_draws_that_are_strongly_dependent_are_not_enough():
