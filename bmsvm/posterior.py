@@ -107,7 +107,7 @@ class Posterior:
         weights = problem.row_weights
         rows = problem.n_rows if weights is None else np.count_nonzero(weights)
         return (
-            f"Posterior({chains} chains of {draws} draws, {rows} rows, "
+            f"Posterior({chains} x {draws} draws, {rows} rows, "
             f"{problem.n_classes} classes, {problem.likelihood}, {problem.coupling}; "
             f"samples: {', '.join(self.samples)})"
         )
