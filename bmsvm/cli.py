@@ -34,7 +34,7 @@ CHOICES = {
 """Values of options, the default first. Those of the package, as tests/test_cli.py checks."""
 
 MEANING = {
-    "likelihood": "of the labels given the scores",
+    "likelihood": "auto: normalized, or squared (no chains) beyond 2000 rows",
     "coupling": "of the scores of the classes",
     "kernel": "covariance function",
     "approximation": "of the Gram matrix; auto: nystrom beyond 2000 rows, else exact",
@@ -222,7 +222,7 @@ def _add_fit(parser: argparse.ArgumentParser) -> None:
 
     add = parser.add_argument_group("chains").add_argument
     add("--seed", metavar="N", type=_natural, help="seed of the random numbers; default: random")
-    add("--chains", metavar="N", type=_count, default=8, help=DEFAULT)
+    add("--chains", metavar="N", type=_count, default=4, help=DEFAULT)
     add("--draws", metavar="N", type=_count, default=200, help=f"at most, of each chain; {DEFAULT}")
     add("--warmup", metavar="N", type=_count, help="sweeps; default: 150, or 75 with mode-cv")
     add("--max-time", metavar="SECONDS", type=_count, help="end the chains after this time")

@@ -100,6 +100,18 @@ class Posterior:
     remainder: bool = True
     seed: int = 0
 
+    def __repr__(self) -> str:
+        """Return the sizes; the arrays would fill pages."""
+        chains, draws = self.samples["noise_variance"].shape
+        problem = self.problem
+        weights = problem.row_weights
+        rows = problem.n_rows if weights is None else np.count_nonzero(weights)
+        return (
+            f"Posterior({chains} x {draws} draws, {rows} rows, "
+            f"{problem.n_classes} classes, {problem.likelihood}, {problem.coupling}; "
+            f"samples: {', '.join(self.samples)})"
+        )
+
     @classmethod
     def from_numpyro(
         cls,

@@ -19,7 +19,7 @@
 # %%
 from bmsvm import BMSVMClassifier, datasets
 
-num_chains, num_samples = 8, 200  # small: 2, 50
+num_chains, num_samples = 4, 200  # small: 2, 50
 
 wine = datasets.load_wine(as_frame=True)
 growers = wine.target_names[wine.target]
@@ -102,7 +102,7 @@ X.iloc[:3, :6]
 # ## Fit
 #
 # `fit` works as for any scikit-learn classifier. It standardises the features, chooses the lengthscale of the
-# kernel by cross-validation, and draws from the posterior of everything else with eight chains, until there are enough draws. In a
+# kernel by cross-validation, and draws from the posterior of everything else with four chains, until there are enough draws. In a
 # notebook a model shows its settings and whether the chains agree.
 
 # %%

@@ -5,7 +5,7 @@ on the labels, and each parameter is ranked among its draws (Talts et al., 2018)
 right, ranks are uniform, whatever the prior and however little the labels say. Labels among which a
 class does not occur are drawn again: that leaves the posterior given the labels as it is.
 
-``python -m reproduction.sbc`` runs all configurations: two couplings, four likelihoods, theta
+``python -m reproduction.sbc`` runs all configurations: two couplings, two likelihoods, theta
 fixed and sampled, exact and truncated factors of the kernel; and approximations of low rank, under
 HMC and under collapsed HMC. ``squared`` is drawn from its table too.
 """

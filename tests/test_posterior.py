@@ -1,6 +1,7 @@
 """Posterior draws at new rows, against dense Gaussian process formulas and other codes."""
 
 import dataclasses
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -272,6 +273,21 @@ def test_reading_a_posterior_draws_nothing(theta):
         np.testing.assert_array_equal(one.probabilities(NEW), other.probabilities(NEW))
     other = dataclasses.replace(read, seed=1)
     assert not np.array_equal(other.probabilities(NEW), read.probabilities(NEW))
+
+
+def test_a_posterior_prints_sizes_and_not_arrays():
+    problem = SimpleNamespace(
+        row_weights=np.array([1.0, 2.0, 0.0]),
+        n_rows=3,
+        n_classes=4,
+        likelihood="hinge",
+        coupling="independent",
+    )
+    samples = {"noise_variance": np.zeros((2, 5)), "weights": np.zeros((2, 5, 3, 4))}
+    assert repr(Posterior(samples, problem, None)) == (
+        "Posterior(2 x 5 draws, 2 rows, 4 classes, hinge, independent; "
+        "samples: noise_variance, weights)"
+    )
 
 
 def test_exclusion_is_equation_20():
