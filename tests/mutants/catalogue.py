@@ -593,9 +593,9 @@ MUTANTS = (
     ),
     Mutant(
         "starts: all chains have one key",
-        "bmsvm.inference.chunks:start_chains",
+        "bmsvm.inference.run:start_chains",
         "jax.random.split(rng_key, num_chains)",
-        "jnp.stack([rng_key] * num_chains)",
+        "jax.numpy.stack([rng_key] * num_chains)",
         "test_starts.py no_two_chains and normalized and sum_to_zero and HMC",
     ),
     Mutant(
