@@ -16,7 +16,7 @@ import pytest
 import scipy.stats
 
 from bmsvm import HMC, Gibbs, Paper
-from bmsvm.inference import chunks
+from bmsvm.inference import state as states
 from bmsvm.inference.adaptation import Phase
 from bmsvm.inference.algorithm import Algorithm
 from bmsvm.inference.blocks import (
@@ -62,9 +62,9 @@ optimizing_jit = functools.partial(
 
 def optimize_chains(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compile the program of chains so that many draws of it take less time."""
-    program = chunks.compiled_chunk.__wrapped__
+    program = states.compiled_chunk.__wrapped__
     compiled = optimizing_jit(program, static_argnames="program")
-    monkeypatch.setattr(chunks, "compiled_chunk", compiled)
+    monkeypatch.setattr(states, "compiled_chunk", compiled)
 
 
 @dataclass(frozen=True)
