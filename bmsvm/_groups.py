@@ -11,8 +11,6 @@ import xarray
 from bmsvm._arviz import arviz
 from bmsvm._version import __version__
 
-__all__ = ["Coords", "Groups", "container", "dataset", "groups_of", "labels_of_dims"]
-
 DIMS = {
     "intercept": ("class",),
     "scores": ("row", "class"),

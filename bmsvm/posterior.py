@@ -34,8 +34,6 @@ from bmsvm.prediction.stages import family_stages, stages_of
 from bmsvm.prediction.training_rows import held_out, left_out, log_likelihood, spaced_draws
 from bmsvm.rows import PiecewiseRows
 
-__all__ = ["Evaluated", "Posterior"]
-
 POINTS = 16
 """Points at which the noise of the scores is integrated, for each draw; a power of two."""
 

@@ -15,7 +15,8 @@ from sklearn.exceptions import NotFittedError
 from small_models import CODES, NEW, WORDS, X, Y, fit
 
 from bmsvm import PAPER, BMSVMClassifier, BMSVMGibbs, Sampled, prepare
-from bmsvm.arviz import groups_of, to_arviz
+from bmsvm._groups import groups_of
+from bmsvm.arviz import to_arviz
 
 ARVIZ_1 = int(az.__version__.split(".")[0]) >= 1
 GROUPS = {

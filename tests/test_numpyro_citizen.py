@@ -11,7 +11,8 @@ from numpyro.infer import MCMC, NUTS, Predictive
 
 import bmsvm
 from bmsvm import PAPER, BMSVMGibbs, prepare
-from bmsvm.arviz import groups_of, to_arviz
+from bmsvm._groups import groups_of
+from bmsvm.arviz import to_arviz
 from bmsvm.inference import Blocks
 from bmsvm.inference.blocks import (
     exact_scores,

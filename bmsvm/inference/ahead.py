@@ -17,8 +17,6 @@ from bmsvm.inference.run import start_chains
 from bmsvm.inference.state import advance_chains, sites_of
 from bmsvm.models.problem import Problem
 
-__all__ = ["Ahead", "compile_chains"]
-
 
 class Ahead:
     """A call in a second thread, with float64 as in the first; what goes wrong in it is dropped.

@@ -24,20 +24,6 @@ import jax.numpy as jnp
 from bmsvm.models.integrated import log_posterior
 from bmsvm.models.problem import Problem
 
-__all__ = [
-    "Coordinates",
-    "Reference",
-    "Setup",
-    "from_coordinates",
-    "log_density",
-    "log_density_at",
-    "log_volume",
-    "logs_at",
-    "rotate",
-    "to_coordinates",
-    "unrotate",
-]
-
 
 class Coordinates(NamedTuple):
     """A point in the units of the reference: ``xi``, shape (k, r + 1), and ``u``, shape (2,).

@@ -13,8 +13,6 @@ from bmsvm.inference.samplers import Sampler, Table
 from bmsvm.inference.state import BMSVMState, moving_part, with_shared
 from bmsvm.models.problem import Problem
 
-__all__ = ["last_state", "store_of"]
-
 
 def store_of(
     path: str | os.PathLike[str],

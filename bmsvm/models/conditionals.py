@@ -28,24 +28,6 @@ from bmsvm.models.problem import Problem
 from bmsvm.models.squared import code_columns, scores_given_functions
 from bmsvm.models.whitening import shrinkage
 
-__all__ = [
-    "Projection",
-    "class_functions",
-    "columns_squared",
-    "draw_noise_intercept_weights",
-    "intercept_collapsed",
-    "log_density_columns",
-    "log_density_columns_collapsed",
-    "log_density_precision_collapsed",
-    "noise_variance_collapsed",
-    "noise_variance_full",
-    "precision_full",
-    "project",
-    "score_moments",
-    "weights_full",
-    "weights_given_rest",
-]
-
 
 class Projection(NamedTuple):
     """Statistics of the columns that the Gaussian part of the model needs.

@@ -15,8 +15,6 @@ import numpy as np
 
 from bmsvm.models.problem import Problem
 
-__all__ = ["gram_gradient"]
-
 
 def gram_gradient(
     columns: np.ndarray, precision: np.ndarray, noise_precision: np.ndarray, problem: Problem

@@ -32,21 +32,6 @@ from bmsvm.models.hierarchy import log_likelihood, log_noise_prior, log_precisio
 from bmsvm.models.likelihoods import margin_offset, rectify, weigh
 from bmsvm.models.problem import Problem
 
-__all__ = [
-    "check_integrable",
-    "check_nodes",
-    "draw_columns",
-    "fisher_information",
-    "functions_of",
-    "log_marginal_likelihood",
-    "log_posterior",
-    "log_prior",
-    "log_scales",
-    "logs_of",
-    "variances_of",
-]
-
-
 ROWS = 2048
 """Rows that are worked on at a time: what comes of them stays in the processor's cache."""
 

@@ -13,8 +13,6 @@ from bmsvm.kernels.factor import factorize
 from bmsvm.models.problem import Problem, with_spare_rows
 from bmsvm.models.theta import masked_design
 
-__all__ = ["with_gram"]
-
 
 def with_gram(problem: Problem, gram: ArrayLike) -> Problem:
     """Return the problem with another Gram matrix of its rows.

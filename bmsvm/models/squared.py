@@ -27,26 +27,6 @@ import scipy.linalg
 from bmsvm.models.couplings import contrast
 from bmsvm.models.likelihoods import class_codes
 
-__all__ = [
-    "Cell",
-    "Conditional",
-    "Eigen",
-    "Moments",
-    "RowSums",
-    "cell_at",
-    "code_columns",
-    "conditional",
-    "eigen_of",
-    "functions_at",
-    "leave_one_out",
-    "log_evidence",
-    "moments_of",
-    "moments_of_sums",
-    "row_sums",
-    "scores_given_functions",
-    "without_own_label",
-]
-
 ROWS = 8192
 """Rows of a piece in which sums over rows are accumulated."""
 

@@ -36,8 +36,6 @@ from bmsvm.models.normal_tail import (
     uniform,
 )
 
-__all__ = ["draw", "log_density", "log_normalizer"]
-
 
 class _Sides(NamedTuple):
     """The two sides of the kink, ordered by mass instead of by position.

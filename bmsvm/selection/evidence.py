@@ -43,8 +43,6 @@ from bmsvm.selection.evidence_gradient import (
     surface_of,
 )
 
-__all__ = ["Evidence", "EvidenceSelection"]
-
 DECAY = 0.7
 """Power of the decay of the steps: between 1/2 and 1, for their average to converge."""
 

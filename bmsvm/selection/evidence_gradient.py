@@ -19,8 +19,6 @@ from bmsvm.models.prepare import prepare
 from bmsvm.models.problem import Problem
 from bmsvm.models.regram import with_gram
 
-__all__ = ["SITES", "Surface", "columns_and_variances", "gram_function", "surface_of"]
-
 SITES = ("scores", "precision", "noise_variance")
 """Sites of a draw that the gradient needs."""
 

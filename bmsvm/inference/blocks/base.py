@@ -12,8 +12,6 @@ from bmsvm.inference.algorithm import Info
 from bmsvm.models.hierarchy import Position
 from bmsvm.models.problem import Problem
 
-__all__ = ["Block", "in_turn", "memories", "stateless"]
-
 
 class Block(NamedTuple):
     """One move of the sampler.

@@ -9,8 +9,6 @@ import jax
 from bmsvm._validation import check_count
 from bmsvm.inference.blocks.base import Block, in_turn, memories
 
-__all__ = ["repeat"]
-
 
 def repeat(blocks: Sequence[Block], times: int) -> Block:
     """Run blocks in order, ``times`` times; the info is that of the last round.
