@@ -29,6 +29,7 @@ from bmsvm.inference.blocks import (
     metropolis_scores,
     scale,
 )
+from bmsvm.inference.reference import Reference, from_coordinates
 from bmsvm.models import Position, Problem, conditionals, prepare
 from bmsvm.models.couplings import class_vector, contrast
 from bmsvm.models.hierarchy import latent, scores_of
@@ -65,6 +66,14 @@ def optimize_chains(monkeypatch: pytest.MonkeyPatch) -> None:
     program = states.compiled_chunk.__wrapped__
     compiled = optimizing_jit(program, static_argnames="program")
     monkeypatch.setattr(states, "compiled_chunk", compiled)
+
+
+def to_coordinates(x: jax.Array, logs: jax.Array, reference: Reference) -> jax.Array:
+    """Undo ``from_coordinates``, which is linear in xi (k, r + 1), by its Jacobian."""
+    zero = jnp.zeros_like(x)
+    jacobian = jax.jacobian(from_coordinates)(zero, logs, reference).reshape(x.size, x.size)
+    apart = (x - from_coordinates(zero, logs, reference)).ravel()
+    return jnp.linalg.solve(jacobian, apart).reshape(x.shape)
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from arviz_groups import groups_of
 from numpyro.infer import MCMC, NUTS, Predictive
 
 import bmsvm
 from bmsvm import PAPER, BMSVMGibbs, prepare
-from bmsvm._groups import groups_of
 from bmsvm.arviz import to_arviz
 from bmsvm.inference import Blocks
 from bmsvm.inference.blocks import (

@@ -112,12 +112,6 @@ def from_coordinates(xi: jax.Array, logs: jax.Array, reference: Reference) -> ja
     return rotate(mean + xi / root, reference.rotation)
 
 
-def to_coordinates(x: jax.Array, logs: jax.Array, reference: Reference) -> jax.Array:
-    """Undo :func:`from_coordinates`."""
-    mean, root = _mean(logs, reference)
-    return (unrotate(x, reference.rotation) - mean) * root
-
-
 def log_volume(logs: jax.Array, reference: Reference) -> jax.Array:
     """Log determinant of :func:`from_coordinates` in xi."""
     _, root = _mean(logs, reference)

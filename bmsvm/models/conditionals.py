@@ -173,20 +173,6 @@ def precision_full(
     )
 
 
-def noise_variance_full(position: Position, problem: Problem) -> dist.Distribution:
-    """``sigma2 | T, b, B, tau``: nothing integrated out."""
-    hyper = problem.hyper
-    observed = problem.design.mask.T
-    residual = position.columns - latent(position.intercept, position.weights, problem)
-    total = (
-        jnp.sum(jnp.where(observed > 0, residual, 0.0) ** 2)
-        + hyper.intercept_precision * jnp.sum(position.intercept**2)
-        + position.precision * jnp.sum(position.weights**2)
-    )
-    size = problem.n_scores + problem.n_columns * (1 + problem.rank)
-    return dist.InverseGamma((hyper.noise_shape + size) / 2, (hyper.noise_rate + total) / 2)
-
-
 def noise_variance_collapsed(
     projection: Projection, precision: jax.Array, problem: Problem
 ) -> dist.Distribution:

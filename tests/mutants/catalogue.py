@@ -267,7 +267,7 @@ MUTANTS = (
     ),
     Mutant(
         "integrated scores: labels ignored where columns are drawn",
-        f"{INTEGRATED}:draw_columns.choose",
+        "reproduction.fits:draw_columns.choose",
         "log_likelihood(moved.T, problem) + noise",
         "noise",
         "test_collapsed_invariance.py leave_exact_draws",
