@@ -21,6 +21,19 @@ from bmsvm.models.problem import Problem
 from bmsvm.models.theta import Sampled
 from bmsvm.selection import ClosedFormEvidence, Evidence, Method, ModeCV, as_method
 
+__all__ = [
+    "Settings",
+    "approximation_of",
+    "calibrates",
+    "hyperparameters_of",
+    "lengthscale_of",
+    "method_of",
+    "rows_to_choose_by",
+    "samples_by_default",
+    "settings_of",
+    "warmup_of",
+]
+
 SELECTION_ROWS = 1024
 """Rows by which a lengthscale is chosen if the Gram matrix is of low rank."""
 

@@ -52,6 +52,8 @@ from bmsvm.selection import (
     Selection,
 )
 
+__all__ = ["NUMBERS", "STRUCTURES", "check_fields", "decode", "encode"]
+
 SETTINGS: tuple[type, ...] = (
     *(ClosedFormEvidence, CollapsedHMC, Evidence, Fourier, Gibbs, Grid, HMC, ModeCV),
     *(Nystrom, Paper, Predictive, Sampled, Table),

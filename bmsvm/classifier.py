@@ -62,6 +62,8 @@ from bmsvm.selection import Method, Selection, as_method
 from bmsvm.selection.base import representative_rows
 from bmsvm.selection.closed_form import lengthscale_grid
 
+__all__ = ["BMSVMClassifier"]
+
 ROW_MULTIPLE = 32
 """Rows of weight zero fill the data up to a multiple of this, so that the folds of a
 cross-validation, or data that grow a little, share one compiled program."""

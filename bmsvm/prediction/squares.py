@@ -28,6 +28,8 @@ from bmsvm.models.likelihoods import class_codes
 from bmsvm.models.problem import Problem
 from bmsvm.prediction.calibration import best_power
 
+__all__ = ["LeastSquares", "Root", "least_squares", "roots_of"]
+
 PRECISIONS = 10.0 ** (np.arange(-7, 3) / 2)
 """Values of tau, as parts of the mean of k(x, x)."""
 

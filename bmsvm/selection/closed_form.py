@@ -16,6 +16,8 @@ from bmsvm.models.prepare import prepare
 from bmsvm.models.theta import Sampled
 from bmsvm.selection.base import Method, Selection, check_stationary, representative_rows
 
+__all__ = ["ClosedFormEvidence", "lengthscale_grid"]
+
 VALUES = 25
 """Number of lengthscales of the default grid."""
 
