@@ -13,10 +13,9 @@ from bmsvm.inference import state as states
 from bmsvm.kernels import Gaussian, gram
 from bmsvm.models.conditionals import log_density_columns, project
 from bmsvm.models.couplings import contrast
-from bmsvm.models.gram_gradient import gram_gradient
-from bmsvm.models.regram import with_gram
 from bmsvm.selection import evidence_gradient
 from bmsvm.selection.base import representative_rows
+from bmsvm.selection.evidence_gradient import gram_gradient, with_gram
 
 # Three classes along a line: short lengthscales learn nothing from a row's neighbours, long ones
 # cannot tell the classes apart. The functions are large, so that the labels say much of theta.
