@@ -348,7 +348,7 @@ class Posterior:
         """Predict each training row as if its label had not been seen, by importance sampling.
 
         Under ``squared`` from the table of the posterior, exactly, and not from draws. Of more than
-        2000 rows so many, evenly spaced, if the scores were integrated out.
+        2000 rows so many, chosen at random, if the scores were integrated out.
 
         Parameters
         ----------
