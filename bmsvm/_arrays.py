@@ -8,8 +8,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-__all__ = ["for_pickling", "unpickled"]
-
 
 def _is_key(leaf: Any) -> bool:
     return jnp.issubdtype(getattr(leaf, "dtype", float), jax.dtypes.prng_key)

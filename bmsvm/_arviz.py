@@ -11,8 +11,6 @@ import warnings
 from types import ModuleType
 from typing import Any
 
-__all__ = ["arviz"]
-
 
 @functools.cache
 def _imported() -> ModuleType:

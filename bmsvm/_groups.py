@@ -11,8 +11,6 @@ import xarray
 from bmsvm._arviz import arviz
 from bmsvm._version import __version__
 
-__all__ = ["Coords", "Groups", "container", "dataset", "groups_of", "labels_of_dims"]
-
 DIMS = {
     "intercept": ("class",),
     "scores": ("row", "class"),
@@ -85,10 +83,3 @@ def container(groups: Groups) -> Any:
     if int(arviz.__version__.split(".")[0]) >= 1:
         return xarray.DataTree.from_dict(kept)
     return arviz.InferenceData(**kept)
-
-
-def groups_of(data: Any) -> Groups:
-    """Return the datasets of ArviZ's container, of either version, by the names of the groups."""
-    if isinstance(data, xarray.DataTree):
-        return {name: child.to_dataset() for name, child in data.children.items()}
-    return {name: data[name] for name in data.groups()}

@@ -21,8 +21,6 @@ from bmsvm.kernels.functions import Precomputed
 from bmsvm.rows import PiecewiseRows, in_pieces
 from bmsvm.scaling import Scaling, as_standardize, learn
 
-__all__ = ["KernelInputs", "check_flag", "combined_weights", "is_precomputed"]
-
 
 def check_flag(name: str, value: object) -> None:
     """Raise ``ValueError`` unless ``value`` is True or False."""

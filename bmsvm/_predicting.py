@@ -16,8 +16,6 @@ from bmsvm.posterior import Posterior
 from bmsvm.prediction import uncertainty
 from bmsvm.predictive import PredictiveDistribution
 
-__all__ = ["Predicting", "Predictive", "as_predictive"]
-
 
 @dataclass(frozen=True)
 class Predictive:

@@ -11,8 +11,6 @@ from typing import Any
 
 from tqdm.auto import tqdm
 
-__all__ = ["progress"]
-
 DELAY = 2.0
 """Seconds before a bar appears."""
 

@@ -11,8 +11,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-__all__ = ["Table", "TableError", "read_table"]
-
 MISSING = {"", "?", "na", "n/a", "nan", "null", "none"}
 """How files write a missing value, in small letters."""
 

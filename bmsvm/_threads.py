@@ -13,8 +13,6 @@ from typing import Any
 
 from threadpoolctl import ThreadpoolController
 
-__all__ = ["few_blas_threads"]
-
 SMALL = 1500
 """Rows up to which one thread is used."""
 

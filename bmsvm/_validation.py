@@ -11,19 +11,6 @@ from jax.typing import ArrayLike
 
 from bmsvm.rows import PiecewiseRows
 
-__all__ = [
-    "check_bounds",
-    "check_choice",
-    "check_count",
-    "check_positive",
-    "check_probability",
-    "check_row_weights",
-    "check_rows_and_labels",
-    "labels_of_rows",
-    "positive_numbers",
-    "said",
-]
-
 
 def check_choice(name: str, value: object, choices: Collection[str]) -> None:
     """Raise ``ValueError`` unless ``value`` is one of ``choices``."""

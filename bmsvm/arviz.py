@@ -13,7 +13,7 @@ from jax.typing import ArrayLike
 from numpyro.infer import MCMC
 from sklearn.utils.validation import check_is_fitted
 
-from bmsvm._groups import Coords, Groups, container, dataset, groups_of, labels_of_dims
+from bmsvm._groups import Coords, Groups, container, dataset, labels_of_dims
 from bmsvm._inputs import is_precomputed
 from bmsvm._predicting import Predicting
 from bmsvm._validation import check_count, labels_of_rows
@@ -22,8 +22,6 @@ from bmsvm.models.problem import Problem
 from bmsvm.posterior import Posterior
 from bmsvm.prediction.numpyro_run import data_of_run
 from bmsvm.predictive import PredictiveDistribution
-
-__all__ = ["groups_of", "to_arviz"]
 
 STATISTICS = {
     "accept_prob": "acceptance_rate",

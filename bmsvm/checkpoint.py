@@ -31,16 +31,6 @@ try:
 except ImportError:  # Windows has no flock: checkpoints are not locked there
     fcntl = None  # type: ignore[assignment]
 
-__all__ = [
-    "CHUNK",
-    "Checkpoint",
-    "ModelFileError",
-    "Progress",
-    "StoredDraws",
-    "digest_of_arrays",
-    "replacing",
-]
-
 FORMAT, FORMAT_VERSION = "bmsvm chains", 2
 RECORD, DRAWS, LOCK, TEMPORARY = "chains.npz", "draws.zarr", ".lock", ".bmsvm-"
 

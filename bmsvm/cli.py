@@ -19,8 +19,6 @@ from typing import Any, NoReturn
 
 from bmsvm._version import __version__
 
-__all__ = ["main"]
-
 FAILED, INTERRUPTED = 1, 130
 
 CHOICES = {

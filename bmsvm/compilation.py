@@ -11,8 +11,6 @@ from pathlib import Path
 
 import jax
 
-__all__ = ["enable_compilation_cache"]
-
 VARIABLE = "JAX_COMPILATION_CACHE_DIR"
 """JAX's own environment variable: a directory, and the cache is on from the start."""
 

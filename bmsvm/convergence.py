@@ -33,22 +33,6 @@ from bmsvm.models.likelihoods import margin_offset
 from bmsvm.models.problem import Problem
 from bmsvm.models.theta import nearest_on_grid
 
-__all__ = [
-    "SMALLEST_ESS",
-    "Check",
-    "Diagnosis",
-    "Watched",
-    "advice",
-    "basis_checks",
-    "diagnose",
-    "enough_draws",
-    "largest_r_hat",
-    "sampler_checks",
-    "warn_of_checks",
-    "warn_unless_converged",
-    "watch",
-]
-
 ENOUGH = 100.0
 """Effective sample size of all chains that is enough."""
 

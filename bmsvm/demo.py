@@ -17,8 +17,6 @@ from bmsvm.prediction.uncertainty import Uncertainty
 from bmsvm.report import write_report
 from bmsvm.summary import summarise_model
 
-__all__ = ["run_demo"]
-
 
 def run_demo(
     output: Path, *, num_warmup: int | None = None, num_samples: int = 200

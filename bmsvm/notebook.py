@@ -9,8 +9,6 @@ from sklearn.utils import estimator_html_repr
 
 from bmsvm.summary import Summary, shown, summarise_model
 
-__all__ = ["NotebookRepr", "summary_html"]
-
 MOST_CLASSES = 20
 LONGEST_NAME = 80
 

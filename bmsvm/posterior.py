@@ -34,8 +34,6 @@ from bmsvm.prediction.stages import family_stages, stages_of
 from bmsvm.prediction.training_rows import held_out, left_out, log_likelihood, spaced_draws
 from bmsvm.rows import PiecewiseRows
 
-__all__ = ["Evaluated", "Posterior"]
-
 POINTS = 16
 """Points at which the noise of the scores is integrated, for each draw; a power of two."""
 
@@ -362,7 +360,7 @@ class Posterior:
         """Predict each training row as if its label had not been seen, by importance sampling.
 
         Under ``squared`` from the table of the posterior, exactly, and not from draws. Of more than
-        2000 rows so many, evenly spaced, if the scores were integrated out.
+        2000 rows so many, chosen at random, if the scores were integrated out.
 
         Parameters
         ----------

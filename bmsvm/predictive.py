@@ -28,8 +28,6 @@ from bmsvm.prediction.evaluate import pad_rows
 from bmsvm.prediction.squares import LeastSquares, least_squares, roots_of
 from bmsvm.rows import PiecewiseRows
 
-__all__ = ["PredictiveDistribution", "PredictiveDraws"]
-
 SQUARES_ROWS = 16384
 """Rows that least squares fit at least, if there are more and the basis is of low rank."""
 

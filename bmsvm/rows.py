@@ -11,8 +11,6 @@ from typing import Any, Protocol
 
 import numpy as np
 
-__all__ = ["PIECE", "PiecewiseRows", "Rows", "from_batches", "in_pieces", "pieces_of"]
-
 PIECE = 8192
 """Rows that are read at a time."""
 

@@ -10,8 +10,6 @@ from sklearn.preprocessing import StandardScaler
 
 from bmsvm.rows import PiecewiseRows, Rows, pieces_of
 
-__all__ = ["Scaling", "Standardize", "as_standardize", "learn"]
-
 Standardize = bool | Literal["robust", "standard"] | None
 """Type of the parameter ``standardize`` of estimators."""
 

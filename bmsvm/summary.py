@@ -10,8 +10,6 @@ from bmsvm.convergence import SMALLEST_ESS, largest_r_hat
 from bmsvm.kernels.functions import as_kernel
 from bmsvm.selection import ModeSelection
 
-__all__ = ["Summary", "Worst", "shown", "summarise_model"]
-
 
 class Worst(NamedTuple):
     """The quantity with the largest R-hat, or with the smallest effective sample size."""

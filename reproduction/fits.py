@@ -41,8 +41,8 @@ from bmsvm.kernels import Factor
 from bmsvm.machines import Grid
 from bmsvm.models import scores_of
 from bmsvm.models.couplings import class_vector, contrast
-from bmsvm.models.hierarchy import latent
-from bmsvm.models.integrated import draw_columns
+from bmsvm.models.hierarchy import latent, log_likelihood
+from bmsvm.models.integrated import functions_of, log_scales, logs_of
 from bmsvm.models.theta import Design, masked_design, nearest_on_grid
 from reproduction.all_rows import all_rows_blocks, all_rows_problem
 from reproduction.protocol import standardized
@@ -55,6 +55,7 @@ __all__ = [
     "Fit",
     "calibration_draws",
     "calibration_problem",
+    "draw_columns",
     "fit_all_rows",
     "fit_machine",
     "fit_posterior",
@@ -383,6 +384,39 @@ def _chains(keys, problems, warmup, thinning, *, algorithm: Algorithm, draws: in
         return jax.lax.scan(draw, chain, jnp.arange(draws))[1]
 
     return jax.vmap(one)(keys, problems)
+
+
+def draw_columns(
+    key: jax.Array,
+    weights: jax.Array,
+    intercept: jax.Array,
+    noise_variance: jax.Array,
+    precision: jax.Array,
+    nodes: jax.Array,
+    problem: Problem,
+) -> jax.Array:
+    """Draw columns T (n, k) given weights (r, k), intercept (k,), sigma2 and tau.
+
+    The noise of a row is one of the nodes (J, k), drawn given the label of the row.
+    """
+    x = jnp.append(weights.T, intercept[:, None], axis=1)
+    functions = functions_of(x, problem, 1.0)
+    nodes = nodes.astype(functions.dtype)
+    scale = jnp.exp(log_scales(logs_of(noise_variance, precision), problem))
+
+    def choose(carry, inputs):
+        best, chosen = carry
+        key, number = inputs
+        moved = functions + scale * nodes[number][:, None]
+        noise = jax.random.gumbel(key, best.shape, best.dtype)
+        merit = log_likelihood(moved.T, problem) + noise
+        return (jnp.maximum(merit, best), jnp.where(merit > best, number, chosen)), None
+
+    n = problem.n_rows
+    begin = (jnp.full(n, -jnp.inf, functions.dtype), jnp.zeros(n, jnp.int32))
+    each = (jax.random.split(key, len(nodes)), jnp.arange(len(nodes), dtype=jnp.int32))
+    (_, chosen), _ = jax.lax.scan(choose, begin, each)
+    return functions.T + scale[:, None] * nodes[chosen]
 
 
 def _quantities(key, chain, setup, problem: Problem, algorithm: Algorithm) -> dict[str, jax.Array]:

@@ -14,6 +14,7 @@ import hypothesis.strategies as st
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro.distributions as dist
 import pytest
 import scipy.linalg
 from hypothesis import settings
@@ -21,7 +22,7 @@ from scipy import stats
 
 from bmsvm.models import Hyperparameters, Position, Problem, conditionals, log_joint, prepare
 from bmsvm.models.couplings import COUPLINGS, to_columns
-from bmsvm.models.hierarchy import log_prior, scores_of
+from bmsvm.models.hierarchy import latent, log_prior, scores_of
 
 # Not the defaults: no term may be too small to be missed.
 HYPER = Hyperparameters(
@@ -141,6 +142,20 @@ joint = jax.jit(log_joint, compiler_options=QUICKLY)
 scores_at = jax.jit(scores_of)
 
 
+def noise_variance_full(position: Position, problem: Problem) -> dist.Distribution:
+    """``sigma2 | T, b, B, tau``: nothing integrated out."""
+    hyper = problem.hyper
+    observed = problem.design.mask.T
+    residual = position.columns - latent(position.intercept, position.weights, problem)
+    total = (
+        jnp.sum(jnp.where(observed > 0, residual, 0.0) ** 2)
+        + hyper.intercept_precision * jnp.sum(position.intercept**2)
+        + position.precision * jnp.sum(position.weights**2)
+    )
+    size = problem.n_scores + problem.n_columns * (1 + problem.rank)
+    return dist.InverseGamma((hyper.noise_shape + size) / 2, (hyper.noise_rate + total) / 2)
+
+
 @functools.partial(jax.jit, compiler_options=QUICKLY)
 def evaluate(value: Position, given: Position, problem: Problem) -> dict[str, Any]:
     """Log density of each parameter's ``value`` under its conditional at ``given``.
@@ -149,7 +164,7 @@ def evaluate(value: Position, given: Position, problem: Problem) -> dict[str, An
     """
     tau, sigma2 = given.precision, given.noise_variance
     projection = conditionals.project(given.columns, problem)
-    noise = conditionals.noise_variance_full(given, problem)
+    noise = noise_variance_full(given, problem)
     noise_collapsed = conditionals.noise_variance_collapsed(projection, tau, problem)
     precision = conditionals.precision_full(given.weights, sigma2, problem)
     intercept = conditionals.intercept_collapsed(projection, tau, sigma2, problem)

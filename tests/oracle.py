@@ -16,7 +16,7 @@ import pytest
 import scipy.stats
 
 from bmsvm import HMC, Gibbs, Paper
-from bmsvm.inference import chunks
+from bmsvm.inference import state as states
 from bmsvm.inference.adaptation import Phase
 from bmsvm.inference.algorithm import Algorithm
 from bmsvm.inference.blocks import (
@@ -29,6 +29,7 @@ from bmsvm.inference.blocks import (
     metropolis_scores,
     scale,
 )
+from bmsvm.inference.reference import Reference, from_coordinates
 from bmsvm.models import Position, Problem, conditionals, prepare
 from bmsvm.models.couplings import class_vector, contrast
 from bmsvm.models.hierarchy import latent, scores_of
@@ -62,9 +63,17 @@ optimizing_jit = functools.partial(
 
 def optimize_chains(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compile the program of chains so that many draws of it take less time."""
-    program = chunks.compiled_chunk.__wrapped__
+    program = states.compiled_chunk.__wrapped__
     compiled = optimizing_jit(program, static_argnames="program")
-    monkeypatch.setattr(chunks, "compiled_chunk", compiled)
+    monkeypatch.setattr(states, "compiled_chunk", compiled)
+
+
+def to_coordinates(x: jax.Array, logs: jax.Array, reference: Reference) -> jax.Array:
+    """Undo ``from_coordinates``, which is linear in xi (k, r + 1), by its Jacobian."""
+    zero = jnp.zeros_like(x)
+    jacobian = jax.jacobian(from_coordinates)(zero, logs, reference).reshape(x.size, x.size)
+    apart = (x - from_coordinates(zero, logs, reference)).ravel()
+    return jnp.linalg.solve(jacobian, apart).reshape(x.shape)
 
 
 @dataclass(frozen=True)

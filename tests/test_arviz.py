@@ -9,13 +9,14 @@ import jax
 import matplotlib
 import numpy as np
 import pytest
+from arviz_groups import groups_of
 from few_draws import few_draws
 from numpyro.infer import MCMC
 from sklearn.exceptions import NotFittedError
 from small_models import CODES, NEW, WORDS, X, Y, fit
 
 from bmsvm import PAPER, BMSVMClassifier, BMSVMGibbs, Sampled, prepare
-from bmsvm.arviz import groups_of, to_arviz
+from bmsvm.arviz import to_arviz
 
 ARVIZ_1 = int(az.__version__.split(".")[0]) >= 1
 GROUPS = {

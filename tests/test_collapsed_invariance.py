@@ -9,9 +9,10 @@ import pytest
 from bmsvm import Fourier, Nystrom, Sampled, prepare
 from bmsvm.inference.collapsed import Point, collapsed_hmc, parameters_of
 from bmsvm.inference.laplace import laplace_setup
-from bmsvm.inference.reference import Coordinates, log_density, to_coordinates
+from bmsvm.inference.reference import Coordinates, log_density
 from bmsvm.models import Position
-from bmsvm.models.integrated import draw_columns, logs_of
+from bmsvm.models.integrated import logs_of
+from reproduction.fits import draw_columns
 from reproduction.simulate import draw_parameters
 
 DRAWS = 8000
@@ -27,7 +28,7 @@ def point_at(position, setup, problem):
     intercept = position.intercept[:, None] / reference.intercept_scale
     x = jnp.append(position.weights.T, intercept, axis=1)
     u = jnp.linalg.solve(reference.spread, logs - reference.logs)
-    at = Coordinates(to_coordinates(x, logs, reference), u)
+    at = Coordinates(oracle.to_coordinates(x, logs, reference), u)
     return Point(at, *jax.value_and_grad(log_density)(at, setup, problem))
 
 

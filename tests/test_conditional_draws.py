@@ -16,6 +16,7 @@ from dense import (
     evaluate,
     log_prior_noise,
     make,
+    noise_variance_full,
     some_ids,
     state,
 )
@@ -70,7 +71,7 @@ def draw_all(key: jax.Array, here: Position, problem: Problem) -> dict[str, jax.
         return found.sample(key)
 
     return {
-        "noise_variance": conditionals.noise_variance_full(here, problem).sample(keys[0], (DRAWS,)),
+        "noise_variance": noise_variance_full(here, problem).sample(keys[0], (DRAWS,)),
         "noise_variance_collapsed": conditionals.noise_variance_collapsed(
             projection, tau, problem
         ).sample(keys[1], (DRAWS,)),

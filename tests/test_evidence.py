@@ -9,14 +9,13 @@ import oracle
 import pytest
 
 from bmsvm import Evidence, Hyperparameters, prepare
-from bmsvm.inference import chunks
+from bmsvm.inference import state as states
 from bmsvm.kernels import Gaussian, gram
 from bmsvm.models.conditionals import log_density_columns, project
 from bmsvm.models.couplings import contrast
-from bmsvm.models.gram_gradient import gram_gradient
-from bmsvm.models.regram import with_gram
 from bmsvm.selection import evidence_gradient
 from bmsvm.selection.base import representative_rows
+from bmsvm.selection.evidence_gradient import gram_gradient, with_gram
 
 # Three classes along a line: short lengthscales learn nothing from a row's neighbours, long ones
 # cannot tell the classes apart. The functions are large, so that the labels say much of theta.
@@ -184,9 +183,9 @@ def test_the_maximiser_of_the_brute_force_surface_is_found(likelihood):
     left_out = [peak(np.delete(parts, i, axis=0).mean(0)) for i in range(PARTS)]
     error = np.std(left_out) * np.sqrt(PARTS - 1)  # the jackknife's
     assert LOG_GRID[5] < expected < LOG_GRID[-6]
-    compiled = chunks.compiled_chunk._cache_size()
+    compiled = states.compiled_chunk._cache_size()
     found = climb(likelihood)
-    assert chunks.compiled_chunk._cache_size() <= compiled + 1  # one program at all lengthscales
+    assert states.compiled_chunk._cache_size() <= compiled + 1  # one program at all lengthscales
     print(f"log theta {np.log(found.lengthscale):.3f} +- {found.log_error[0]:.3f}, ", end="")
     print(f"by brute force {expected:.3f} +- {error:.3f}")
     assert found.converged

@@ -25,8 +25,8 @@ from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import KFold, cross_val_predict
 
 from bmsvm import HMC, BMSVMClassifier, Hyperparameters
+from bmsvm.inference import NonFiniteError
 from bmsvm.inference import run as runner
-from bmsvm.inference.finite import NonFiniteError
 
 SHARE = 0.45
 

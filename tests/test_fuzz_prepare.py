@@ -23,8 +23,8 @@ from numpyro.infer import MCMC
 
 import bmsvm
 from bmsvm import kernels
+from bmsvm.inference import NonFiniteError
 from bmsvm.inference.blocks import Block, collapsed_parameters, exact_scores
-from bmsvm.inference.finite import NonFiniteError
 from bmsvm.inference.samplers import Blocks
 
 SHARES = {"prepare": 0.3, "kernels": 0.1}

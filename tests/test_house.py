@@ -133,6 +133,14 @@ def test_importing_the_package_is_light(does):
     assert done.stdout.split() == []
 
 
+def test_the_walk_names_at_most_fifteen_files_of_the_package():
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    walk = text.split("## From `fit` to one sweep and back")[1].split("| concept |")[0]
+    named = re.findall(r"`([\w/]+\.py)`", walk)
+    assert len(set(named)) == len(named) <= 15
+    assert all((PACKAGE / name).is_file() for name in named)
+
+
 def test_there_is_no_cycle():
     finished: set[str] = set()
 

@@ -15,6 +15,7 @@ from bmsvm.models import integrated as model
 from bmsvm.models.couplings import class_map, class_vector
 from bmsvm.models.likelihoods import log_mean_likelihood
 from bmsvm.models.quadrature import noise_nodes
+from reproduction.fits import draw_columns
 
 RNG = np.random.default_rng(0)
 ROWS = RNG.normal(size=(60, 2))
@@ -134,7 +135,7 @@ def test_what_landmarks_leave_is_noise_of_the_rows():
 
     def draw(key):
         parameters = weights, jnp.zeros(2), jnp.asarray(noise), jnp.asarray(precision)
-        return model.draw_columns(key, *parameters, NODES, problem)
+        return draw_columns(key, *parameters, NODES, problem)
 
     keys = jax.random.split(jax.random.key(6), 4000)
     draws = jax.jit(jax.vmap(draw))(keys)

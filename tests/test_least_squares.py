@@ -8,6 +8,7 @@ from small_machines import some_data
 from bmsvm import BMSVMClassifier, Hyperparameters, LeastSquaresSVM, kernels, load, prepare, save
 from bmsvm.machines import Grid
 from bmsvm.models import squared
+from bmsvm.models.couplings import contrast
 from bmsvm.models.likelihoods import squared_scale
 
 SETTINGS = {"lengthscale": 1.5, "standardize": False}
@@ -77,11 +78,13 @@ def test_it_is_the_mode_of_the_squared_model():
         basis, eigenvalues = (np.asarray(part) for part in problem.factor)
     codes = squared.code_columns(labels, 3)
     eigen = squared.Eigen(eigenvalues, basis)
-    found = squared.conditional(eigen, codes, tau, sigma2, eta, noise)
+    moments = squared.moments_of(eigen, codes)
+    cell = squared.cell_at(moments, tau, sigma2, eta, noise)
+    mean, _ = squared.functions_at(basis * np.sqrt(eigenvalues), moments, cell)
     model = LeastSquaresSVM(
         gamma=tau * noise / sigma2, intercept_precision=eta * noise / sigma2, **SETTINGS
     ).fit(X, labels)
-    expected = found.mean @ squared.contrast(3).T
+    expected = mean @ contrast(3).T
     np.testing.assert_allclose(model.class_functions(X), expected, atol=1e-8)
 
 

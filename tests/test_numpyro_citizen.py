@@ -7,11 +7,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from arviz_groups import groups_of
 from numpyro.infer import MCMC, NUTS, Predictive
 
 import bmsvm
 from bmsvm import PAPER, BMSVMGibbs, prepare
-from bmsvm.arviz import groups_of, to_arviz
+from bmsvm.arviz import to_arviz
 from bmsvm.inference import Blocks
 from bmsvm.inference.blocks import (
     exact_scores,

@@ -11,7 +11,8 @@ from numpyro.infer import MCMC
 
 from bmsvm import HMC, BMSVMGibbs, _progress, prepare, run_chains
 from bmsvm.inference import run as runner
-from bmsvm.inference.chunks import INFO, advance_chains, start_chains
+from bmsvm.inference.run import start_chains
+from bmsvm.inference.state import INFO, advance_chains
 from bmsvm.models import coefficients
 
 RNG = np.random.default_rng(0)

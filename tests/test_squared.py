@@ -1,5 +1,7 @@
 """The closed forms of the squared pseudo-likelihood, against dense linear algebra."""
 
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -31,6 +33,40 @@ def dense(gram, noise):
 
 def row_noise(weights):
     return SIGMA2 + squared_scale(N_CLASSES) ** 2 / weights
+
+
+class Regression(NamedTuple):
+    """The regression of the codes: A^-1 C and the diagonal of A^-1, then what they give."""
+
+    solved: np.ndarray
+    diagonal: np.ndarray
+    logdet: float
+    quad: float
+    weights: np.ndarray
+    intercept: np.ndarray
+    mean: np.ndarray
+    variance: np.ndarray
+
+
+def regression(gram, codes, noise, *, orthonormal=False):
+    """Solve it by the closed forms; ``noise`` is a number or shape (n,)."""
+    eigen, noise = squared.eigen_of(gram), np.asarray(noise, np.float64)
+    even = noise.ndim == 0
+    moments = squared.moments_of(eigen, codes, 1.0 if even else 1 / noise, orthonormal=orthonormal)
+    cell = squared.cell_at(moments, TAU, SIGMA2, ETA, noise if even else 1.0)
+    mean, variance = squared.functions_at(eigen.basis * np.sqrt(eigen.eigenvalues), moments, cell)
+    information = np.broadcast_to(1 / noise, (len(codes),))
+    weights = cell.shrink[:, None] * (moments.codes - moments.ones[:, None] * cell.intercept)
+    return Regression(
+        information[:, None] * (codes - mean),
+        information * (1 - information * variance),
+        float(cell.logdet),
+        float(cell.quad),
+        weights if moments.rotation is None else moments.rotation @ weights,
+        cell.intercept,
+        mean,
+        variance,
+    )
 
 
 @pytest.mark.parametrize("n_classes", [2, 3, 7])
@@ -65,7 +101,7 @@ def test_the_regression_of_the_codes_is_that_of_dense_algebra(uneven):
     inverse = np.linalg.inv(covariance)
     eigen = squared.eigen_of(gram)
     for orthonormal in (False, True):
-        found = squared.conditional(eigen, codes, TAU, SIGMA2, ETA, noise, orthonormal=orthonormal)
+        found = regression(gram, codes, noise, orthonormal=orthonormal)
         np.testing.assert_allclose(found.solved, inverse @ codes, rtol=1e-8)
         np.testing.assert_allclose(found.diagonal, np.diag(inverse), rtol=1e-8)
         assert found.logdet == pytest.approx(np.linalg.slogdet(covariance)[1])
@@ -109,8 +145,8 @@ def test_many_values_of_the_parameters_at_once_are_those_of_each():
 def test_leave_one_out_is_what_a_fit_without_the_row_predicts(uneven):
     gram, _, codes, weights = data()
     noise = np.broadcast_to(row_noise(weights if uneven else 1.0), len(gram))
-    found = squared.conditional(squared.eigen_of(gram), codes, TAU, SIGMA2, ETA, noise)
-    mean, variance = squared.leave_one_out(found, codes, noise)
+    found = regression(gram, codes, noise)
+    mean, variance = squared.without_own_label(found.mean, found.variance, codes, 1 / noise)
     prior = SIGMA2 * (gram / TAU + 1 / ETA)
     for i in range(len(gram)):
         rest = np.delete(np.arange(len(gram)), i)
@@ -122,15 +158,13 @@ def test_leave_one_out_is_what_a_fit_without_the_row_predicts(uneven):
 def test_a_row_without_weight_has_no_part():
     gram, _, codes, _ = data()
     noise = np.append(np.inf, np.full(len(gram) - 1, 1.3))
-    found = squared.conditional(squared.eigen_of(gram), codes, TAU, SIGMA2, ETA, noise)
-    rest = squared.conditional(
-        squared.eigen_of(gram[1:, 1:]), codes[1:], TAU, SIGMA2, ETA, 1.3, orthonormal=True
-    )
+    found = regression(gram, codes, noise)
+    rest = regression(gram[1:, 1:], codes[1:], 1.3, orthonormal=True)
     assert found.logdet == pytest.approx(rest.logdet)
     assert found.quad == pytest.approx(rest.quad)
     np.testing.assert_allclose(found.intercept, rest.intercept)
     np.testing.assert_allclose(found.mean[1:], rest.mean, atol=1e-9)
-    mean, variance = squared.leave_one_out(found, codes, noise)
+    mean, variance = squared.without_own_label(found.mean, found.variance, codes, 1 / noise)
     np.testing.assert_allclose(mean[0], found.mean[0])
     assert variance[0] == pytest.approx(found.variance[0])
 

@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 
 from bmsvm import HMC, BMSVMGibbs, CollapsedHMC, Gibbs, Hyperparameters, Paper, prepare, run_chains
-from bmsvm.inference.chunks import sites_of, start_chains
 from bmsvm.inference.collapsed import OVERDISPERSED
+from bmsvm.inference.run import start_chains
+from bmsvm.inference.state import sites_of
 
 RNG = np.random.default_rng(0)
 LABELS = np.arange(30) % 3

@@ -135,44 +135,6 @@ def test_draws_follow_the_density(case, dtype):
     assert distance < np.sqrt(np.log(2 * comparisons / FALSE_ALARM) / (2 * DRAWS))
 
 
-@pytest.mark.parametrize(("m", "s", "d"), GRID + SEAMS)
-def test_log_density_is_the_normalised_kernel(m, s, d):
-    ref = reference(m, s, d)
-    with precision(np.float64):
-        log_density = two_piece.log_density(*arrays(np.float64, ref.nodes, m, s, d))
-        log_normalizer = float(two_piece.log_normalizer(*arrays(np.float64, m, s, d)))
-        assert log_density.dtype == np.float64
-    log_density = np.asarray(log_density)
-    gap = log_density - log_kernel(ref.nodes, m, s, d) + ref.log_constant
-    assert np.abs(gap).max() < 1e-10
-
-    half = 0.5 * np.diff(ref.edges)[:, None]
-    assert np.sum(half * WEIGHTS * np.exp(log_density)) == pytest.approx(1, abs=1e-10)
-    expected = ref.log_constant - np.log(s) - 0.5 * np.log(2 * np.pi)
-    assert log_normalizer == pytest.approx(expected, rel=1e-12, abs=1e-12)
-
-
-@pytest.mark.parametrize(("m", "s", "d"), GRID + SEAMS)
-def test_float32_densities_agree_with_float64(m, s, d):
-    m, s, d = rounded(np.float32, m, s, d)
-    ref = reference(m, s, d)
-    inside = ref.nodes.ravel()[::200].astype(np.float32)
-    found = {}
-    for dtype in DTYPES:
-        with precision(dtype):
-            density = two_piece.log_density(*arrays(dtype, inside, m, s, d))
-            constant = two_piece.log_normalizer(*arrays(dtype, m, s, d))
-            assert density.dtype == constant.dtype == dtype
-        found[dtype] = np.asarray(density, np.float64), float(constant)
-    # z, m and d are exact; (z + d)/s and (m + d)/s are rounded, to eps/s relative to z, m or d
-    slope = np.abs((inside - m) / s) + s
-    shift = 1.2e-7 * np.maximum(np.abs(inside), max(abs(m), abs(d))) / s
-    scale = 1 + np.abs(found[np.float64][0])
-    error = np.abs(found[np.float32][0] - found[np.float64][0])
-    assert np.all(error < 3e-6 * scale + 4 * slope * shift)
-    assert found[np.float32][1] == pytest.approx(found[np.float64][1], rel=1e-6, abs=1e-6)
-
-
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_the_tail_quantile_is_exact(dtype):
     """Mills ratio and tail inversion against SciPy, far beyond what samples can tell."""
@@ -227,10 +189,6 @@ def test_extreme_uniforms_give_finite_ordered_draws(dtype, monkeypatch):
     assert np.all(on_heavy_side[u > kink * (1 + 4 * eps)])
 
 
-GRADIENTS = jax.jit(
-    jax.grad(lambda *args: two_piece.log_normalizer(*args).sum(), argnums=(0, 1, 2))
-)
-
 WIDTH = 8
 DIMENSIONLESS = st.lists(st.floats(-40, 40), min_size=WIDTH, max_size=WIDTH)
 DECADES = st.lists(st.floats(-3, 3), min_size=WIDTH, max_size=WIDTH)
@@ -240,20 +198,15 @@ SHIFTS = st.lists(st.floats(-10, 10), min_size=WIDTH, max_size=WIDTH)
 @pytest.mark.parametrize("dtype", DTYPES)
 @settings(max_examples=100, deadline=None, derandomize=True)
 @given(a=DIMENSIONLESS, decade=DECADES, d=SHIFTS, seed=st.integers(0, 2**31 - 1))
-def test_everything_is_finite(dtype, a, decade, d, seed):
+def test_draws_are_finite(dtype, a, decade, d, seed):
     scale = 10.0 ** np.array(decade)
     with precision(dtype):
         m, s, d = arrays(dtype, np.array(a) * scale - np.array(d), scale, d)
         key = jax.random.key(seed)
         z = two_piece.draw(key, m, s, d)
-        log_density = two_piece.log_density(z, m, s, d)
-        log_normalizer = two_piece.log_normalizer(m, s, d)
-        gradients = GRADIENTS(m, s, d)
-        for value in (z, log_density, log_normalizer, *gradients):
-            assert value.shape == (WIDTH,)
-            assert value.dtype == dtype
-            assert np.all(np.isfinite(value))
-        assert np.all(log_normalizer <= 0)
+        assert z.shape == (WIDTH,)
+        assert z.dtype == dtype
+        assert np.all(np.isfinite(z))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -271,27 +224,4 @@ def test_jit_vmap_and_broadcasting(dtype):
         together = jax.vmap(two_piece.draw, in_axes=(0, None, 0, None))(keys, m, s, d)
         alone = [two_piece.draw(k, m, row, d) for k, row in zip(keys, s, strict=True)]
         np.testing.assert_allclose(together, np.stack(alone), **tolerance)
-
-        full = two_piece.log_density(z, m, s, d)
-        over_columns = jax.vmap(two_piece.log_density, in_axes=(1, 0, None, None), out_axes=1)
-        np.testing.assert_allclose(over_columns(z, m, s[:, 0], d), full, **tolerance)
-        over_rows = jax.vmap(two_piece.log_normalizer, in_axes=(None, 0, None))
-        np.testing.assert_allclose(
-            over_rows(m, s[:, 0], d), two_piece.log_normalizer(m, s, d), **tolerance
-        )
         assert two_piece.draw(key, m, 1.0, 1).dtype == dtype
-        assert two_piece.log_density(z, 0, 1.0, 1).dtype == dtype
-
-
-@pytest.mark.parametrize(("m", "s", "d"), GRID + SEAMS)
-def test_gradient_of_log_normalizer(m, s, d):
-    """It is the mean of the gradient of log N(z | m, s^2), or of -(z + d)_+, under the density."""
-    ref = reference(m, s, d)
-    with precision(np.float64):
-        found = [float(value) for value in GRADIENTS(*arrays(np.float64, m, s, d))]
-    past = np.sum(ref.probabilities[ref.nodes > -d])
-    square = np.sum(ref.probabilities * (((ref.nodes - m) / s) ** 2 - 1))
-    size = np.sum(ref.probabilities * (((ref.nodes - m) / s) ** 2 + 1))
-    assert found[0] == pytest.approx(-past, abs=1e-11)
-    assert found[2] == pytest.approx(-past, abs=1e-11)
-    assert found[1] * s == pytest.approx(square, abs=1e-10 * size)

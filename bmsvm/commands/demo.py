@@ -6,8 +6,6 @@ import argparse
 
 from bmsvm.demo import run_demo
 
-__all__ = ["run"]
-
 
 def run(options: argparse.Namespace) -> None:
     """Run the demonstration."""

@@ -12,16 +12,6 @@ from bmsvm._tables import Table, TableError, read_table
 from bmsvm.classifier import BMSVMClassifier
 from bmsvm.persistence import load
 
-__all__ = [
-    "check_output",
-    "check_unswapped",
-    "data_of",
-    "is_model_file",
-    "model_of",
-    "row_names",
-    "rows_for",
-]
-
 
 def is_model_file(path: str) -> bool:
     """Whether a file begins like a safetensors file: the size of a header, and the header."""

@@ -20,8 +20,6 @@ from bmsvm.kernels import Fourier, Nystrom
 from bmsvm.persistence import save
 from bmsvm.summary import summarise_model
 
-__all__ = ["run"]
-
 
 def run(options: argparse.Namespace) -> None:
     """Fit and save; raise ``KeyboardInterrupt`` if there are fewer draws than asked for."""

@@ -21,8 +21,6 @@ from bmsvm.commands.files import (
 )
 from bmsvm.prediction.uncertainty import Uncertainty
 
-__all__ = ["run"]
-
 
 def run(options: argparse.Namespace) -> None:
     """Write the label, the probabilities, their intervals and the doubt of each row."""

@@ -18,8 +18,6 @@ from bmsvm.commands.files import (
 )
 from bmsvm.report import write_report
 
-__all__ = ["run"]
-
 
 def run(options: argparse.Namespace) -> None:
     """Write the report, with scores if there are held-out rows."""

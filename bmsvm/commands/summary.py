@@ -7,8 +7,6 @@ import argparse
 from bmsvm.commands.files import model_of
 from bmsvm.summary import summarise_model
 
-__all__ = ["run"]
-
 
 def run(options: argparse.Namespace) -> None:
     """Print the facts of a model, its convergence, and the sizes of its classes."""

@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 from sklearn.utils import Bunch
 
-__all__ = ["check_flag", "check_integer", "pack"]
-
 
 def check_flag(name: str, value: object) -> None:
     """Raise ``ValueError`` unless ``value`` is a boolean."""

@@ -11,8 +11,6 @@ from sklearn import datasets as sklearn_datasets
 
 from bmsvm.datasets._bunch import check_flag, pack
 
-__all__ = ["load_glass", "load_vehicle", "load_wine"]
-
 GLASS_TYPES = {
     "1": "building_windows_float_processed",
     "2": "building_windows_non_float_processed",

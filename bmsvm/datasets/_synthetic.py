@@ -9,8 +9,6 @@ from scipy.linalg import helmert
 
 from bmsvm.datasets._bunch import check_integer, pack
 
-__all__ = ["make_eleven", "make_waveform"]
-
 WAVEFORM_DESCR = """\
 Waveform
 --------

@@ -3,7 +3,7 @@
 from bmsvm.inference.gibbs import MACHINE_SITES, BMSVMGibbs
 from bmsvm.inference.run import Run, run_chains
 from bmsvm.inference.samplers import HMC, Blocks, CollapsedHMC, Gibbs, Paper, Sampler, Table
-from bmsvm.inference.state import BMSVMState
+from bmsvm.inference.state import BMSVMState, NonFiniteError
 
 __all__ = [
     "HMC",
@@ -13,6 +13,7 @@ __all__ = [
     "Blocks",
     "CollapsedHMC",
     "Gibbs",
+    "NonFiniteError",
     "Paper",
     "Run",
     "Sampler",

@@ -16,8 +16,6 @@ import jax
 import jax.numpy as jnp
 from numpyro.infer.hmc_util import dual_averaging
 
-__all__ = ["Adaptation", "Phase", "adapt", "init_adaptation", "step_size_of"]
-
 SMALLEST_WINDOW = 10
 """Sweeps of a window below which its scales are not taken over."""
 

@@ -12,11 +12,10 @@ from collections.abc import Callable
 
 import jax
 
-from bmsvm.inference.chunks import advance_chains, sites_of, start_chains
 from bmsvm.inference.gibbs import BMSVMGibbs
+from bmsvm.inference.run import start_chains
+from bmsvm.inference.state import advance_chains, sites_of
 from bmsvm.models.problem import Problem
-
-__all__ = ["Ahead", "compile_chains"]
 
 
 class Ahead:

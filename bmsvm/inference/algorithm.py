@@ -10,8 +10,6 @@ import jax
 from bmsvm.inference.adaptation import Phase
 from bmsvm.models.problem import Problem
 
-__all__ = ["Algorithm", "Info"]
-
 Info = dict[str, jax.Array]
 """Scalars that describe one step, such as ``accept_prob``."""
 

@@ -37,8 +37,6 @@ from bmsvm.models.couplings import class_vector
 from bmsvm.models.integrated import variances_of
 from bmsvm.models.problem import Kernel, Problem
 
-__all__ = ["CollapsedState", "Parameters", "collapsed_hmc", "parameters_of"]
-
 FIRST_STEP = 0.5
 OVERDISPERSED = 1.5
 """Standard deviations of the reference over which chains begin."""

@@ -20,7 +20,7 @@ from numpyro.infer.mcmc import MCMCKernel
 from bmsvm._validation import check_rows_and_labels
 from bmsvm.inference.algorithm import Algorithm
 from bmsvm.inference.samplers import HMC, CollapsedHMC, Paper, Sampler, Table, as_sampler
-from bmsvm.inference.state import BMSVMState, advance, begin, sweep
+from bmsvm.inference.state import BMSVMState, advance, begin
 from bmsvm.kernels.functions import Kernel, KernelFn, Parametric
 from bmsvm.kernels.low_rank import Approximation
 from bmsvm.models.hyperparameters import DEFAULT, PAPER, Hyperparameters
@@ -28,8 +28,6 @@ from bmsvm.models.numpyro_model import observation_model, position_of_sites
 from bmsvm.models.prepare import prepare
 from bmsvm.models.problem import Problem
 from bmsvm.models.theta import Sampled
-
-__all__ = ["MACHINE_SITES", "BMSVMGibbs", "BMSVMState", "sweep"]
 
 MACHINE_SITES = (
     "noise_variance",

@@ -10,8 +10,6 @@ import jax.numpy as jnp
 from bmsvm.models.problem import Problem
 from bmsvm.models.theta import KernelGrid
 
-__all__ = ["walk_on_grid"]
-
 
 def walk_on_grid(
     key: jax.Array, kernel: jax.Array, width: jax.Array, problem: Problem

@@ -42,8 +42,6 @@ from bmsvm.models.integrated import (
 from bmsvm.models.problem import Problem, some_rows
 from bmsvm.models.quadrature import noise_nodes
 
-__all__ = ["NODES", "laplace_setup"]
-
 NODES = 16
 """Points at which the noise of the scores is integrated, or twice the columns if that is more."""
 

@@ -13,8 +13,6 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jax.scipy.special import ndtr
 
-__all__ = ["normals_like", "uniform_of"]
-
 Tree = TypeVar("Tree")
 
 

@@ -24,20 +24,6 @@ import jax.numpy as jnp
 from bmsvm.models.integrated import log_posterior
 from bmsvm.models.problem import Problem
 
-__all__ = [
-    "Coordinates",
-    "Reference",
-    "Setup",
-    "from_coordinates",
-    "log_density",
-    "log_density_at",
-    "log_volume",
-    "logs_at",
-    "rotate",
-    "to_coordinates",
-    "unrotate",
-]
-
 
 class Coordinates(NamedTuple):
     """A point in the units of the reference: ``xi``, shape (k, r + 1), and ``u``, shape (2,).
@@ -124,12 +110,6 @@ def from_coordinates(xi: jax.Array, logs: jax.Array, reference: Reference) -> ja
     """x, shape (k, r + 1), of coordinates of the same shape at (log sigma, log d)."""
     mean, root = _mean(logs, reference)
     return rotate(mean + xi / root, reference.rotation)
-
-
-def to_coordinates(x: jax.Array, logs: jax.Array, reference: Reference) -> jax.Array:
-    """Undo :func:`from_coordinates`."""
-    mean, root = _mean(logs, reference)
-    return (unrotate(x, reference.rotation) - mean) * root
 
 
 def log_volume(logs: jax.Array, reference: Reference) -> jax.Array:

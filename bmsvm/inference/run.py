@@ -22,24 +22,20 @@ from jax.typing import ArrayLike
 from bmsvm._arrays import for_pickling, unpickled
 from bmsvm._progress import progress
 from bmsvm._validation import check_choice, check_positive, check_sweeps
-from bmsvm.checkpoint import Checkpoint
-from bmsvm.inference.chunks import (
-    CHUNK,
+from bmsvm.checkpoint import CHUNK, Checkpoint
+from bmsvm.inference.gibbs import BMSVMGibbs
+from bmsvm.inference.samplers import Table
+from bmsvm.inference.state import (
+    BMSVMState,
     advance_chains,
     moving_part,
     sites_of,
-    start_chains,
     with_shared,
 )
-from bmsvm.inference.gibbs import BMSVMGibbs
-from bmsvm.inference.samplers import Table
-from bmsvm.inference.state import BMSVMState
 from bmsvm.inference.store import last_state, store_of
 from bmsvm.inference.table import check_tabled
 from bmsvm.inference.tabled import table_advancing, table_state
 from bmsvm.models.problem import Problem
-
-__all__ = ["Ended", "Enough", "Run", "run_chains"]
 
 Enough = Callable[[Mapping[str, np.ndarray]], bool]
 """``enough(samples)``: whether draws, each site of shape (chain, draw, ...), are enough."""
@@ -170,7 +166,7 @@ def run_chains(
     An interruption (Ctrl-C) after the first draws returns those that are finished, with a warning;
     :meth:`Run.more` makes the rest. With a store no complete chunk is ever lost, however the
     process ends: the same call resumes, and makes the same draws as if it had never stopped.
-    Chains with non-finite values raise a :class:`bmsvm.inference.finite.NonFiniteError` that names
+    Chains with non-finite values raise a :class:`bmsvm.inference.NonFiniteError` that names
     the sweep and the parameter.
 
     Parameters
@@ -270,6 +266,20 @@ def run_chains(
     if run.interrupted:
         _warn_of_interruption(run.num_samples, num_samples)
     return run
+
+
+def start_chains(
+    kernel: BMSVMGibbs,
+    rng_key: jax.Array,
+    problem: Problem,
+    *,
+    num_chains: int,
+    num_warmup: int,
+    init_params: Mapping[str, ArrayLike] | None = None,
+) -> BMSVMState:
+    """Return vectorised chains at their starting points."""
+    keys = jax.random.split(rng_key, num_chains)
+    return kernel.init(keys, num_warmup, init_params, (problem,), {})
 
 
 def _check_table(problem: Problem, init_params: Any) -> None:

@@ -38,8 +38,6 @@ from bmsvm.inference.collapsed import collapsed_hmc
 from bmsvm.inference.sweep import block_sweep
 from bmsvm.models.problem import Problem
 
-__all__ = ["HMC", "Blocks", "CollapsedHMC", "Gibbs", "Paper", "Sampler", "Table", "as_sampler"]
-
 
 @dataclass(frozen=True)
 class Sampler:

@@ -7,8 +7,6 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-__all__ = ["slice_step"]
-
 MAX_SHRINKS = 96
 """Proposals, after which the interval has shrunk to rounding and the point stays."""
 

@@ -1,24 +1,34 @@
-"""The state of chains: how it begins, and how one sweep of an algorithm advances it."""
+"""The state of chains: how it begins, how a sweep advances it, and chunks of sweeps.
+
+A chunk is one compiled program, which serves warm-up and sampling; after it the draws are checked
+to be finite.
+"""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from numpyro.util import is_prng_key
 
+from bmsvm.checkpoint import CHUNK
 from bmsvm.inference.adaptation import Phase
 from bmsvm.inference.algorithm import Algorithm, Info
 from bmsvm.models.numpyro_model import machine_sites, position_of_sites
 from bmsvm.models.problem import Problem
 
-__all__ = ["HIDDEN", "BMSVMState", "advance", "begin", "sweep"]
-
 HIDDEN = ("scores", "weights", "coefficients")
 """Sites with a leading underscore in the state, which keeps them out of ``print_summary``."""
+
+INFO = ("accept_prob", "step_size", "num_steps", "lengthscale_accept_prob")
+"""What the sampler reports of each draw."""
+
+POSITIVE = ("noise_variance", "precision")
+"""Sites that must be positive."""
 
 
 class BMSVMState(NamedTuple):
@@ -57,6 +67,22 @@ class BMSVMState(NamedTuple):
     setup: Any
     n_warmup: jax.Array
     rng_key: jax.Array
+
+
+def moving_part(state: BMSVMState) -> BMSVMState:
+    """Return the state without what chains share, the problem and the setup."""
+    return state._replace(problem=cast(Any, None), setup=None)
+
+
+def with_shared(moving: BMSVMState, state: BMSVMState) -> BMSVMState:
+    """Undo :func:`moving_part`, with the problem and the setup of ``state``."""
+    return moving._replace(problem=state.problem, setup=state.setup)
+
+
+def sites_of(state: BMSVMState) -> dict[str, jax.Array]:
+    """Public sites of the current draw, and :data:`INFO`, of each chain of the state."""
+    sites = {name.lstrip("_"): value for name, value in state.z.items()}
+    return {**sites, **{name: getattr(state, name) for name in INFO}}
 
 
 @functools.partial(jax.jit, static_argnames=("algorithm", "composed"))
@@ -102,7 +128,7 @@ def begin(
     first = jnp.zeros((), jnp.int32)
     count = jnp.asarray(num_warmup, jnp.int32)
     state = _state(first, chain, {}, problem, setup, count, key, algorithm, composed)
-    return state._replace(problem=cast(Any, None), setup=None)
+    return moving_part(state)
 
 
 def _at_sites(start: Mapping[str, jax.Array], chain: Any, problem: Problem) -> Any:
@@ -169,4 +195,131 @@ def _state(
         setup=setup,
         n_warmup=n_warmup,
         rng_key=key,
+    )
+
+
+# Chunks of draws ------------------------------------------------------------------------------
+
+
+class _Program(NamedTuple):
+    """What determines the compiled program of a chunk, besides shapes."""
+
+    algorithm: Algorithm
+    collect: tuple[str, ...]
+
+
+@functools.partial(jax.jit, static_argnames="program")
+def compiled_chunk(
+    state: BMSVMState, count: jax.Array, thinning: jax.Array, *, program: _Program
+) -> tuple[BMSVMState, dict[str, jax.Array]]:
+    """Make ``count`` draws, ``thinning`` sweeps each; draws past ``count`` are zeros.
+
+    Problem and setup stay out of the loops and of the result, or they would be copied.
+    """
+
+    def values(moving: BMSVMState) -> dict[str, jax.Array]:
+        found = sites_of(with_shared(moving, state))
+        return {name: found[name] for name in program.collect}
+
+    def one_sweep(_: int, moving: BMSVMState) -> BMSVMState:
+        return moving_part(advance(with_shared(moving, state), program.algorithm))
+
+    def draw(i: int, carry: tuple[BMSVMState, dict[str, jax.Array]]) -> Any:
+        moving, kept = carry
+        moving = jax.lax.fori_loop(0, thinning, one_sweep, moving)
+        found = values(moving)
+        return moving, {name: kept[name].at[i].set(found[name]) for name in program.collect}
+
+    moving = moving_part(state)
+    shapes = jax.eval_shape(values, moving)
+    empty = {name: jnp.zeros((CHUNK, *like.shape), like.dtype) for name, like in shapes.items()}
+    return jax.lax.fori_loop(0, count, draw, (moving, empty))
+
+
+def advance_chains(
+    state: BMSVMState, algorithm: Algorithm, count: int, thinning: int, collect: tuple[str, ...]
+) -> tuple[BMSVMState, dict[str, jax.Array]]:
+    """Make at most :data:`CHUNK` draws of vectorised chains.
+
+    Returns
+    -------
+    tuple
+        The chains, and their draws, each of shape (count, chain, ...).
+    """
+    program = _Program(algorithm, collect)
+    ahead, drawn = compiled_chunk(state, jnp.asarray(count), jnp.asarray(thinning), program=program)
+    ahead = with_shared(ahead, state)
+    jax.block_until_ready(ahead.i)
+    one_sweep = functools.partial(advance, algorithm=algorithm)
+    check_finite(state, ahead, one_sweep, count * thinning)
+    return ahead, {name: value[:count] for name, value in drawn.items()}
+
+
+# Non-finite draws -----------------------------------------------------------------------------
+
+
+class NonFiniteError(FloatingPointError):
+    """A parameter of a chain became infinite, not a number, or zero where it must be positive."""
+
+
+def _good(sites: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
+    """Whether each site is finite, and positive where it must be, for each chain, shape (m,)."""
+    good = {}
+    for name, value in sites.items():
+        right = jnp.isfinite(value)
+        right = right & (value > 0) if name in POSITIVE else right
+        good[name] = jnp.all(right.reshape(len(value), -1), axis=1)
+    return good
+
+
+@jax.jit
+def _all_good(sites: Mapping[str, jax.Array]) -> jax.Array:
+    return jnp.all(jnp.stack(list(_good(sites).values())))
+
+
+def check_finite(
+    before: BMSVMState,
+    after: BMSVMState,
+    one_sweep: Callable[[BMSVMState], BMSVMState],
+    sweeps: int,
+) -> None:
+    """Raise :class:`NonFiniteError` unless all sites of vectorised chains are finite.
+
+    The sweeps of the chunk are then repeated one by one, with the same draws, to find the first
+    that went wrong.
+
+    Parameters
+    ----------
+    before, after
+        The chains before the chunk and after it.
+    one_sweep
+        One sweep of the chains.
+    sweeps
+        Number of sweeps of the chunk.
+    """
+    if bool(_all_good(after.z)):
+        return
+    program, state = jax.jit(one_sweep), before
+    for _ in range(sweeps):
+        state = program(state)
+        if not bool(_all_good(state.z)):
+            break
+    else:
+        state = after
+    raise NonFiniteError(_message(state))
+
+
+def _message(state: BMSVMState) -> str:
+    """Name the chain, the sweep and the parameter."""
+    good = {name: np.asarray(value) for name, value in _good(state.z).items()}
+    name = next(name for name, value in good.items() if not value.all())
+    chain = int(np.argmin(good[name]))
+    values = np.asarray(state.z[name])[chain]
+    wrong = ~np.isfinite(values) | ((values <= 0) if name in POSITIVE else False)
+    sweep = int(state.i) - 1
+    phase = "warm-up" if sweep < int(state.n_warmup) else "sampling"
+    return (
+        f"chain {chain} is not finite: after sweep {sweep} ({phase}) {name.lstrip('_')} has the "
+        f"value {values[wrong].flat[0]}. Hyperparameters, weights or a kernel of extreme size "
+        "cause this; see docs/trust.md"
     )

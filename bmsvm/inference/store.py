@@ -8,13 +8,10 @@ from typing import Any
 import numpy as np
 
 from bmsvm.checkpoint import Checkpoint, digest_of_arrays
-from bmsvm.inference.chunks import moving_part, with_shared
 from bmsvm.inference.gibbs import BMSVMGibbs
 from bmsvm.inference.samplers import Sampler, Table
-from bmsvm.inference.state import BMSVMState
+from bmsvm.inference.state import BMSVMState, moving_part, with_shared
 from bmsvm.models.problem import Problem
-
-__all__ = ["last_state", "store_of"]
 
 
 def store_of(

@@ -33,8 +33,6 @@ from bmsvm.models.hierarchy import (
 )
 from bmsvm.models.problem import Problem
 
-__all__ = ["SweepState", "block_sweep", "perfect_scores"]
-
 
 class SweepState(NamedTuple):
     """Where a chain is, and what its blocks have learned.

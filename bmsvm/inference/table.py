@@ -28,8 +28,6 @@ from bmsvm.models.couplings import contrast
 from bmsvm.models.likelihoods import squared_scale
 from bmsvm.models.problem import Problem
 
-__all__ = ["Cells", "PosteriorTable", "RegressionOfCodes", "check_tabled"]
-
 STEP = 0.25
 """Distance of lattice points, in standard deviations of the posterior."""
 

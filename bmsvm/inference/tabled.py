@@ -12,8 +12,6 @@ from bmsvm.inference.state import HIDDEN, BMSVMState
 from bmsvm.inference.table import PosteriorTable
 from bmsvm.models.problem import Problem
 
-__all__ = ["table_advancing", "table_state"]
-
 
 def table_state(rng_key: jax.Array, problem: Problem, num_chains: int) -> BMSVMState:
     """Return the state before the first draw; ``i`` numbers the draws."""

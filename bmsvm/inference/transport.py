@@ -20,8 +20,6 @@ from bmsvm.inference.grid_walk import walk_on_grid
 from bmsvm.inference.reference import Coordinates, Setup, log_density
 from bmsvm.models.problem import Problem
 
-__all__ = ["FIRST_WIDTH", "log_density_held", "move_theta", "tuned_width"]
-
 FIRST_WIDTH = 1.0
 WIDTHS = (1e-2, 1e2)
 """Smallest and largest width; a step is at least one value of the grid."""

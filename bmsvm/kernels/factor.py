@@ -10,8 +10,6 @@ import numpy as np
 import scipy.linalg
 from jax.typing import ArrayLike
 
-__all__ = ["Factor", "check_gram", "factorize", "inverse_root", "projection"]
-
 RANK_MULTIPLE = 32
 """Ranks are rounded up to a multiple of this, so that data sets of one size share one program."""
 

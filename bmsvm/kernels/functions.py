@@ -23,26 +23,6 @@ from tinygp import transforms
 
 from bmsvm._validation import check_count, check_positive
 
-__all__ = [
-    "Function",
-    "Gaussian",
-    "Kernel",
-    "KernelFn",
-    "Linear",
-    "Matern32",
-    "Matern52",
-    "Parametric",
-    "Polynomial",
-    "Precomputed",
-    "Stationary",
-    "as_kernel",
-    "check_lengthscale",
-    "gram",
-    "gram_of",
-    "median_distance",
-    "own_values",
-]
-
 KernelFn = Callable[[jax.Array, jax.Array], jax.Array]
 
 LARGEST_DEGREE = 1000

@@ -42,19 +42,6 @@ from bmsvm.kernels.functions import (
 )
 from bmsvm.rows import PIECE, PiecewiseRows, Rows, pieces_of
 
-__all__ = [
-    "Approximation",
-    "BasisMap",
-    "Fourier",
-    "Nystrom",
-    "basis_maps_on_grid",
-    "build_basis_map",
-    "landmarks_of",
-    "low_rank_factor",
-    "pivoted_cholesky",
-    "raw_basis",
-]
-
 CANDIDATES = 5000
 """Rows among which pivots are searched; a random choice if there are more."""
 

@@ -10,8 +10,6 @@ import numpy as np
 from bmsvm.kernels.functions import Kernel, Stationary, check_lengthscale, gram
 from bmsvm.rows import Rows
 
-__all__ = ["KernelScales", "kernel_scales", "warn_of_scales"]
-
 FEWEST_ROWS = 10
 """Rows below which nothing is said."""
 

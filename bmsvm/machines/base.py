@@ -31,8 +31,6 @@ from bmsvm.machines.solver import Solution
 from bmsvm.machines.tuning import Grid, check_gamma_range, make_folds, tune
 from bmsvm.scaling import Standardize, as_standardize
 
-__all__ = ["KernelMachine"]
-
 GAMMAS = np.geomspace(1e-3, 10, 9)
 """Default values of gamma in cross-validation."""
 

@@ -19,8 +19,6 @@ import numpy as np
 
 from bmsvm.machines.losses import Loss
 
-__all__ = ["MachineProblem"]
-
 
 @dataclass(frozen=True)
 class MachineProblem:

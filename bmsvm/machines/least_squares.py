@@ -9,8 +9,6 @@ from bmsvm.machines.base import KernelMachine
 from bmsvm.machines.solver import Solution
 from bmsvm.models.likelihoods import class_codes
 
-__all__ = ["LeastSquaresSVM"]
-
 
 class LeastSquaresSVM(KernelMachine):
     """Least-squares support vector machine of Suykens and Vandewalle (1999), for several classes.

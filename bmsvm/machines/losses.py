@@ -10,8 +10,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-__all__ = ["Loss", "lee", "weston_watkins"]
-
 
 class Loss(NamedTuple):
     """Loss of a machine with c classes.

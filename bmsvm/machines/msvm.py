@@ -9,8 +9,6 @@ from bmsvm.machines.dual import MachineProblem
 from bmsvm.machines.losses import Loss, lee, weston_watkins
 from bmsvm.machines.solver import Solution, solve
 
-__all__ = ["AltMSVM", "MSVMClassifier"]
-
 
 class _MulticategoryMachine(KernelMachine):
     """Base of the machines that :func:`bmsvm.machines.solve` fits."""

@@ -13,8 +13,6 @@ from bmsvm.machines.dual import MachineProblem
 from bmsvm.machines.losses import lee
 from bmsvm.machines.solver import Solution, certified, solve
 
-__all__ = ["OneVsRestSVC"]
-
 MOST_STEPS = 10_000_000
 """Largest number of steps of ``SVC``, whose own default has no limit: where rounding errors exceed
 ``tol`` it would not end."""

@@ -19,8 +19,6 @@ import scipy.linalg
 
 from bmsvm.machines.dual import MachineProblem
 
-__all__ = ["Solution", "certified", "solve"]
-
 WHOLE = 1200
 """Number of dual variables up to which the first working set has all of them."""
 

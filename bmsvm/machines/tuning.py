@@ -18,8 +18,6 @@ from sklearn.model_selection import StratifiedKFold, check_cv
 from bmsvm._validation import check_count, positive_numbers
 from bmsvm.machines.solver import Solution
 
-__all__ = ["Fit", "Fold", "Grid", "Tuning", "held_out_scores", "make_folds", "tune"]
-
 GAMMA_RANGE = (1e-6, 1e6)
 """Allowed values of gamma: outside them solvers lose accuracy or take hours."""
 

@@ -28,24 +28,6 @@ from bmsvm.models.problem import Problem
 from bmsvm.models.squared import code_columns, scores_given_functions
 from bmsvm.models.whitening import shrinkage
 
-__all__ = [
-    "Projection",
-    "class_functions",
-    "columns_squared",
-    "draw_noise_intercept_weights",
-    "intercept_collapsed",
-    "log_density_columns",
-    "log_density_columns_collapsed",
-    "log_density_precision_collapsed",
-    "noise_variance_collapsed",
-    "noise_variance_full",
-    "precision_full",
-    "project",
-    "score_moments",
-    "weights_full",
-    "weights_given_rest",
-]
-
 
 class Projection(NamedTuple):
     """Statistics of the columns that the Gaussian part of the model needs.
@@ -189,20 +171,6 @@ def precision_full(
         (hyper.precision_shape + size) / 2,
         (hyper.precision_rate + jnp.sum(weights**2) / noise_variance) / 2,
     )
-
-
-def noise_variance_full(position: Position, problem: Problem) -> dist.Distribution:
-    """``sigma2 | T, b, B, tau``: nothing integrated out."""
-    hyper = problem.hyper
-    observed = problem.design.mask.T
-    residual = position.columns - latent(position.intercept, position.weights, problem)
-    total = (
-        jnp.sum(jnp.where(observed > 0, residual, 0.0) ** 2)
-        + hyper.intercept_precision * jnp.sum(position.intercept**2)
-        + position.precision * jnp.sum(position.weights**2)
-    )
-    size = problem.n_scores + problem.n_columns * (1 + problem.rank)
-    return dist.InverseGamma((hyper.noise_shape + size) / 2, (hyper.noise_rate + total) / 2)
 
 
 def noise_variance_collapsed(

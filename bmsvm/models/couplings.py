@@ -20,16 +20,6 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.linalg
 
-__all__ = [
-    "COUPLINGS",
-    "class_map",
-    "class_vector",
-    "contrast",
-    "n_columns",
-    "to_columns",
-    "to_scores",
-]
-
 COUPLINGS = ("sum_to_zero", "independent")
 
 

@@ -28,25 +28,6 @@ from bmsvm.models.couplings import class_vector, to_scores
 from bmsvm.models.likelihoods import LIKELIHOODS, weigh
 from bmsvm.models.problem import Kernel, Problem
 
-__all__ = [
-    "Position",
-    "coefficients",
-    "holds_precision",
-    "latent",
-    "log_joint",
-    "log_likelihood",
-    "log_noise_prior",
-    "log_precision_prior",
-    "log_prior",
-    "noise_prior",
-    "precision_prior",
-    "representer",
-    "scores_of",
-    "typical_precision",
-    "weights_of_representer",
-]
-
-
 TYPICAL_PRECISION = 0.1
 """A tau of many data."""
 

@@ -7,8 +7,6 @@ from dataclasses import dataclass, fields
 
 import jax
 
-__all__ = ["DEFAULT", "PAPER", "Hyperparameters"]
-
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)

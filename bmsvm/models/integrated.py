@@ -28,24 +28,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from bmsvm.models.couplings import class_map
-from bmsvm.models.hierarchy import log_likelihood, log_noise_prior, log_precision_prior
+from bmsvm.models.hierarchy import log_noise_prior, log_precision_prior
 from bmsvm.models.likelihoods import margin_offset, rectify, weigh
 from bmsvm.models.problem import Problem
-
-__all__ = [
-    "check_integrable",
-    "check_nodes",
-    "draw_columns",
-    "fisher_information",
-    "functions_of",
-    "log_marginal_likelihood",
-    "log_posterior",
-    "log_prior",
-    "log_scales",
-    "logs_of",
-    "variances_of",
-]
-
 
 ROWS = 2048
 """Rows that are worked on at a time: what comes of them stays in the processor's cache."""
@@ -431,36 +416,3 @@ def fisher_information(
     if problem.row_weights is None:
         return information
     return information * problem.row_weights.astype(information.dtype)
-
-
-def draw_columns(
-    key: jax.Array,
-    weights: jax.Array,
-    intercept: jax.Array,
-    noise_variance: jax.Array,
-    precision: jax.Array,
-    nodes: jax.Array,
-    problem: Problem,
-) -> jax.Array:
-    """Draw columns T (n, k) given weights (r, k), intercept (k,), sigma2 and tau.
-
-    The noise of a row is one of the nodes (J, k), drawn given the label of the row.
-    """
-    x = jnp.append(weights.T, intercept[:, None], axis=1)
-    functions = functions_of(x, problem, 1.0)
-    nodes = nodes.astype(functions.dtype)
-    scale = jnp.exp(log_scales(logs_of(noise_variance, precision), problem))
-
-    def choose(carry, inputs):
-        best, chosen = carry
-        key, number = inputs
-        moved = functions + scale * nodes[number][:, None]
-        noise = jax.random.gumbel(key, best.shape, best.dtype)
-        merit = log_likelihood(moved.T, problem) + noise
-        return (jnp.maximum(merit, best), jnp.where(merit > best, number, chosen)), None
-
-    n = problem.n_rows
-    begin = (jnp.full(n, -jnp.inf, functions.dtype), jnp.zeros(n, jnp.int32))
-    each = (jax.random.split(key, len(nodes)), jnp.arange(len(nodes), dtype=jnp.int32))
-    (_, chosen), _ = jax.lax.scan(choose, begin, each)
-    return functions.T + scale[:, None] * nodes[chosen]

@@ -17,25 +17,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-__all__ = [
-    "LIKELIHOODS",
-    "class_codes",
-    "class_probabilities",
-    "exclusion_probabilities",
-    "hinge",
-    "log_likelihood_given_functions",
-    "log_mean_likelihood",
-    "margin_offset",
-    "normalized",
-    "probabilities_by_class",
-    "probabilities_given_functions",
-    "rectify",
-    "squared",
-    "squared_scale",
-    "weigh",
-]
-
-
 CODE_SPREAD = 0.5
 """Standard deviation s of scores around their code under ``squared``, in margin offsets d.
 

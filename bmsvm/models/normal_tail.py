@@ -12,15 +12,6 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-__all__ = [
-    "MILLS_AT_ZERO",
-    "SQRT_TWO_PI",
-    "excess",
-    "floating",
-    "mills",
-    "uniform",
-]
-
 SQRT_TWO_PI = math.sqrt(2.0 * math.pi)
 MILLS_AT_ZERO = math.sqrt(0.5 * math.pi)
 

@@ -23,15 +23,6 @@ from bmsvm.models.problem import Problem
 from bmsvm.models.theta import KernelFamily, family_gram, named_parameters
 from bmsvm.models.whitening import White, colour, white_shapes
 
-__all__ = [
-    "Labels",
-    "Machine",
-    "hierarchical_model",
-    "machine_sites",
-    "observation_model",
-    "position_of_sites",
-]
-
 
 class Labels(dist.Distribution):
     """Distribution of the labels given the scores.

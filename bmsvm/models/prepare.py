@@ -54,8 +54,6 @@ from bmsvm.models.theta import (
 )
 from bmsvm.rows import PiecewiseRows, in_pieces
 
-__all__ = ["as_lengthscale", "prepare"]
-
 MOST_SPARE_ROWS = 1 << 16
 """Largest number of spare rows."""
 

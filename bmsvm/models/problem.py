@@ -25,8 +25,6 @@ from bmsvm.models.theta import (
     named_parameters,
 )
 
-__all__ = ["Kernel", "Problem", "chosen_rows", "rows_of", "some_rows", "with_spare_rows"]
-
 Kernel = jax.Array | KernelPoint | None
 """A value of theta: its index in the grid, a point off it, or None if theta is fixed."""
 

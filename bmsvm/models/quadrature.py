@@ -9,8 +9,6 @@ import numpy as np
 import scipy.special
 from scipy.stats import qmc
 
-__all__ = ["noise_nodes", "normal_points"]
-
 
 def normal_points(count: int, dimension: int, seed: int) -> np.ndarray:
     """Scrambled Sobol points pushed through the normal quantile function.

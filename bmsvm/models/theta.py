@@ -28,27 +28,6 @@ from bmsvm.kernels.functions import (
 )
 from bmsvm.kernels.low_rank import BasisMap
 
-__all__ = [
-    "Design",
-    "KernelFamily",
-    "KernelGrid",
-    "KernelOfLengthscale",
-    "KernelPoint",
-    "Sampled",
-    "constrained",
-    "family_factor",
-    "family_gram",
-    "kernel_family",
-    "lengthscale_family",
-    "log_prior_of",
-    "make_grid",
-    "masked_design",
-    "named_parameters",
-    "nearest_on_grid",
-    "stacked_grid",
-    "unconstrained",
-]
-
 BOUNDS = (0.1, 200.0)
 """Support of theta's prior, section 5."""
 

@@ -36,8 +36,6 @@ from bmsvm.models.normal_tail import (
     uniform,
 )
 
-__all__ = ["draw", "log_density", "log_normalizer"]
-
 
 class _Sides(NamedTuple):
     """The two sides of the kink, ordered by mass instead of by position.
@@ -79,75 +77,6 @@ def _sides(mean: jax.Array, scale: jax.Array, offset: jax.Array, tilt: jax.Array
     mass_low = jnp.where(negative, SQRT_TWO_PI - damping * mills_low, mills_low)
     mass_high = damping * mills_high
     return _Sides(a, low, high, a > b, mills_low, mills_high, damping, mass_low, mass_high)
-
-
-@jax.jit
-def log_normalizer(
-    mean: ArrayLike, scale: ArrayLike, offset: ArrayLike, slope: ArrayLike = 1.0
-) -> jax.Array:
-    """Logarithm of E exp(-slope (z + offset)_+) under z ~ N(mean, scale^2).
-
-    Parameters
-    ----------
-    mean, scale, offset, slope
-        m, s > 0, d and w >= 0; any shapes that broadcast.
-
-    Returns
-    -------
-    jax.Array
-        ``logaddexp(log Q(a), h^2/2 - h a + log Q(h - a))`` with a = (m + d) / s and h = w s, of
-        the broadcast shape.
-    """
-    mean, scale, offset, slope = floating(mean, scale, offset, slope)
-    tilt = slope * scale
-    sides = _sides(mean, scale, offset, tilt)
-    a, negative = sides.a, sides.low < 0
-    # With low < 0 this is the mass of a whole normal less a difference of two tails. The bound is
-    # for XLA's float64 log1p on CPU, which is a hundred ulp off around -0.4.
-    change = sides.damping * (sides.mills_high - sides.mills_low) / SQRT_TWO_PI
-    both = (sides.mills_low + sides.mills_high) / SQRT_TWO_PI
-    log_mass = jnp.where(
-        negative & (change > -0.25),
-        jnp.log1p(jnp.maximum(change, -0.25)),
-        jnp.log(jnp.where(negative, 1.0 + change, both)),
-    )
-    # log phi(a), less the log phi(low) already taken where low < 0.
-    taken = jnp.where(sides.flipped, tilt * (0.5 * tilt - a), 0.0)
-    return log_mass + jnp.where(negative, taken, -0.5 * a * a)
-
-
-@jax.jit
-def log_density(
-    z: ArrayLike, mean: ArrayLike, scale: ArrayLike, offset: ArrayLike, slope: ArrayLike = 1.0
-) -> jax.Array:
-    """Normalised log density, log N(z | m, s^2) - w (z + d)_+ - ``log_normalizer(m, s, d, w)``.
-
-    Parameters
-    ----------
-    z
-        Where to evaluate it.
-    mean, scale, offset, slope
-        m, s > 0, d and w >= 0; any shapes that broadcast with z.
-
-    Returns
-    -------
-    jax.Array
-        Log density, of the broadcast shape.
-    """
-    z, mean, scale, offset, slope = floating(z, mean, scale, offset, slope)
-    tilt = slope * scale
-    sides = _sides(mean, scale, offset, tilt)
-    x = (z + offset) / scale
-    left = x <= 0
-    y = jnp.where(left, -x, x)
-    heavy = left != sides.flipped  # on the side of ``low``
-    bulk = heavy & (sides.low < 0)
-    # Distance to the mode inside the side, or -y (y/2 + t) from the kink if it is outside.
-    deviation = (z - mean) / scale + jnp.where(left, 0.0, tilt)
-    below = jnp.minimum(sides.low, 0.0)
-    tail = -y * (0.5 * y + jnp.where(heavy, sides.low, sides.high)) - 0.5 * below * below
-    exponent = jnp.where(bulk, -0.5 * deviation * deviation, tail)
-    return exponent - jnp.log(scale * (sides.mass_low + sides.mass_high))
 
 
 @jax.jit

@@ -20,19 +20,6 @@ import jax.numpy as jnp
 
 from bmsvm.models.problem import Problem
 
-__all__ = [
-    "Spectral",
-    "White",
-    "colour",
-    "log_density_given_noise",
-    "matrix_function",
-    "shrinkage",
-    "spectral",
-    "sum_of_functions",
-    "white_shapes",
-    "whiten",
-]
-
 
 class White(NamedTuple):
     """Standard normal coordinates of the columns.

@@ -11,8 +11,6 @@ from bmsvm._validation import check_probability
 from bmsvm.plots.inputs import check_model, codes_of
 from bmsvm.plots.style import Axes, axes_or_new, text_of
 
-__all__ = ["confusion", "confusion_draws"]
-
 MOST_CLASSES = 40
 """Largest number of classes."""
 

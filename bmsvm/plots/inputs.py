@@ -14,15 +14,6 @@ from sklearn.utils.validation import check_is_fitted
 from bmsvm._predicting import Predicting
 from bmsvm._validation import said
 
-__all__ = [
-    "check_model",
-    "check_probabilities",
-    "codes_of",
-    "draws_of",
-    "is_arviz",
-    "share_interval",
-]
-
 TOLERANCE = 1e-3
 """Largest difference between one and the sum of a row's probabilities."""
 

@@ -19,8 +19,6 @@ from bmsvm.plots.style import (
     text_of,
 )
 
-__all__ = ["margins"]
-
 MOST_CLASSES = 30
 
 

@@ -22,8 +22,6 @@ from bmsvm.plots.style import (
 from bmsvm.posterior import Posterior
 from bmsvm.selection.modes import ModeSelection
 
-__all__ = ["lengthscale", "regularization", "trace"]
-
 SYMBOLS = {"precision": "tau", "noise_variance": "sigma2", "lengthscale": "theta"}
 
 MOST_CHAINS = 8

@@ -21,8 +21,6 @@ from bmsvm.plots.style import (
 )
 from bmsvm.prediction.uncertainty import entropy
 
-__all__ = ["Plane", "decision_regions", "support_share"]
-
 PALEST, STRONGEST = 0.08, 0.62
 """Share of a class's colour at the largest entropy, and at entropy zero."""
 

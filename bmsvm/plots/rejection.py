@@ -11,8 +11,6 @@ from bmsvm._validation import check_probability
 from bmsvm.plots.inputs import check_probabilities, share_interval
 from bmsvm.plots.style import Axes, axes_or_new, class_style, legend_above, text_colour
 
-__all__ = ["rejection"]
-
 MOST_POINTS = 500
 """Largest number of points of a curve."""
 

@@ -11,8 +11,6 @@ from bmsvm._validation import check_count, check_probability
 from bmsvm.plots.inputs import check_probabilities, share_interval
 from bmsvm.plots.style import Axes, axes_or_new, class_style, legend_above, text_colour, text_of
 
-__all__ = ["Reliability", "reliability", "reliability_table"]
-
 
 class Reliability(NamedTuple):
     """Bins of predicted probabilities that are not empty.

@@ -10,8 +10,6 @@ from jax.typing import ArrayLike
 from bmsvm.plots.inputs import check_probabilities
 from bmsvm.plots.style import Axes, axes_or_new, mark_class, text_colour, text_of
 
-__all__ = ["ternary"]
-
 CORNERS = np.array([[0.0, 0.0], [1.0, 0.0], [0.5, np.sqrt(3) / 2]])
 
 

@@ -27,15 +27,6 @@ import numpy as np
 import scipy.optimize
 import scipy.special
 
-__all__ = [
-    "Calibration",
-    "best_calibration",
-    "best_power",
-    "calibrated_draws",
-    "calibration_loss",
-    "sharpen",
-]
-
 CHANCE_ROWS = 0.5
 """Rows of mere chance beside the data."""
 

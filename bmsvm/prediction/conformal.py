@@ -22,8 +22,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-__all__ = ["HeldOutRows", "conformal_sets"]
-
 
 class HeldOutRows(NamedTuple):
     """Training rows, each predicted without its label.

@@ -34,14 +34,6 @@ from bmsvm.kernels.low_rank import raw_basis
 from bmsvm.models.couplings import class_map, class_vector
 from bmsvm.models.likelihoods import probabilities_given_functions
 
-__all__ = [
-    "Draws",
-    "Stage",
-    "functions_and_probabilities",
-    "pad_rows",
-    "projection_of",
-]
-
 ROWS = 128
 """Rows of a block."""
 

@@ -36,8 +36,6 @@ from bmsvm.models.theta import named_parameters, nearest_on_grid
 from bmsvm.prediction.leave_one_out import log_mean_likelihoods, smoothed_weights
 from bmsvm.prediction.leave_one_out_of_table import label_evidence
 
-__all__ = ["LabelsGivenOthers", "labels_given_others"]
-
 NODES = 128
 """Quasi-random points at which scores are integrated."""
 

@@ -36,16 +36,6 @@ from bmsvm.models.quadrature import normal_points
 from bmsvm.models.theta import nearest_on_grid
 from bmsvm.models.whitening import matrix_function, shrinkage
 
-__all__ = [
-    "HeldOutDraws",
-    "LeaveOneOut",
-    "cavity",
-    "held_out_draws",
-    "leave_one_out",
-    "log_mean_likelihoods",
-    "smoothed_weights",
-]
-
 FEWEST_SMOOTHED = 30
 """Draws from which on a fifth of them, the tail, are the six that every version of ArviZ fits."""
 

@@ -21,8 +21,6 @@ from bmsvm.models.problem import Problem
 from bmsvm.models.quadrature import normal_points
 from bmsvm.prediction.leave_one_out import HeldOutDraws, LeaveOneOut
 
-__all__ = ["held_out_draws_of_table", "label_evidence", "leave_one_out_of_table"]
-
 TABLE_STEP = 1.0
 """Distance of points of the table, in standard deviations; see :mod:`bmsvm.inference.table`."""
 

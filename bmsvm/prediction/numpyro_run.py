@@ -18,8 +18,6 @@ from bmsvm.models.prepare import as_lengthscale
 from bmsvm.models.problem import Problem, chosen_rows
 from bmsvm.models.theta import Sampled
 
-__all__ = ["PreparedRun", "data_of_run", "prepared_run", "with_functions"]
-
 CHECKED_ROWS = 64
 """Rows whose kernel values are compared with those of the problem."""
 

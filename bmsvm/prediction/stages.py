@@ -15,8 +15,6 @@ from bmsvm.models.problem import Problem
 from bmsvm.models.theta import KernelFamily, named_parameters, nearest_on_grid
 from bmsvm.prediction.evaluate import Stage, padded_columns, projection_of
 
-__all__ = ["family_stages", "stages_of"]
-
 Flat = Callable[[str], np.ndarray]
 """From the name of a site to its draws, flat over chains: shape (s, ...)."""
 

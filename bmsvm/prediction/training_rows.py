@@ -21,8 +21,6 @@ from bmsvm.prediction.leave_one_out_of_table import (
     leave_one_out_of_table,
 )
 
-__all__ = ["held_out", "left_out", "log_likelihood", "rows_left_out", "spaced_draws"]
-
 LOO_DRAWS = 200
 """Largest number of draws, evenly spaced, of :func:`held_out`."""
 

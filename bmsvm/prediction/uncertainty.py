@@ -7,16 +7,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-__all__ = [
-    "Uncertainty",
-    "accept",
-    "check_loss",
-    "decide",
-    "entropy",
-    "prediction_sets",
-    "summarise",
-]
-
 
 class Uncertainty(NamedTuple):
     """Probabilities of the classes of some rows, and their uncertainty.

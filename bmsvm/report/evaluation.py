@@ -10,8 +10,6 @@ from bmsvm._validation import labels_of_rows
 from bmsvm.plots.inputs import codes_of, share_interval
 from bmsvm.plots.reliability import reliability_table
 
-__all__ = ["LEVEL", "Evaluation", "Score", "evaluate"]
-
 LEVEL = 0.9
 """Probability of all intervals."""
 

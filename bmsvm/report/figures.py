@@ -10,8 +10,6 @@ from typing import Any, NamedTuple
 
 from bmsvm.plots.style import Axes
 
-__all__ = ["Figure", "figure", "svg_of"]
-
 STYLE: Any = {
     "axes.spines.right": False,
     "axes.spines.top": False,

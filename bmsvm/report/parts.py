@@ -9,8 +9,6 @@ import numpy as np
 
 from bmsvm.report.figures import Figure
 
-__all__ = ["LONGEST_NAME", "Card", "Section", "Table", "some"]
-
 LONGEST_NAME = 80
 """Longest name in a table; the rest is cut."""
 

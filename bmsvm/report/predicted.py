@@ -13,8 +13,6 @@ from bmsvm.report.figures import Figure, figure
 from bmsvm.report.parts import LONGEST_NAME, Card, Section, Table, some
 from bmsvm.summary import Summary, shown
 
-__all__ = ["classes", "doubt", "scores"]
-
 WORST_ROWS = 12
 """Number of rows in the table of the worst predicted."""
 

@@ -22,8 +22,6 @@ from bmsvm.report.figures import Figure, figure
 from bmsvm.report.parts import LONGEST_NAME, Section, Table, some
 from bmsvm.summary import Summary, shown
 
-__all__ = ["build_sections", "model_facts"]
-
 WORST_QUANTITIES = 8
 RESOLUTION = 48
 PACKAGES = ("jax", "numpyro", "numpy", "scikit-learn")

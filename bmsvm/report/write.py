@@ -17,8 +17,6 @@ from bmsvm.report.evaluation import Evaluation, evaluate
 from bmsvm.report.sections import build_sections, today
 from bmsvm.summary import Summary, shown, summarise_model
 
-__all__ = ["report_html", "write_report"]
-
 LONGEST_TEXT = 1000
 
 

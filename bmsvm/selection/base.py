@@ -12,8 +12,6 @@ from jax.typing import ArrayLike
 from bmsvm.kernels.functions import Kernel, Stationary
 from bmsvm.models.hyperparameters import DEFAULT, Hyperparameters
 
-__all__ = ["Method", "Selection", "check_stationary", "representative_rows"]
-
 
 @dataclass(frozen=True)
 class Selection:

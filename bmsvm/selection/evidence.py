@@ -26,10 +26,11 @@ from jax.typing import ArrayLike
 
 from bmsvm._progress import progress
 from bmsvm._validation import check_bounds, check_count, check_positive, check_rows_and_labels
+from bmsvm.checkpoint import CHUNK
 from bmsvm.convergence import diagnose
-from bmsvm.inference.chunks import CHUNK, advance_chains, start_chains
 from bmsvm.inference.gibbs import BMSVMGibbs
-from bmsvm.inference.state import BMSVMState
+from bmsvm.inference.run import start_chains
+from bmsvm.inference.state import BMSVMState, advance_chains
 from bmsvm.kernels.functions import Kernel, KernelFn, as_kernel, median_distance
 from bmsvm.models.hyperparameters import DEFAULT, Hyperparameters
 from bmsvm.models.theta import BOUNDS
@@ -41,8 +42,6 @@ from bmsvm.selection.evidence_gradient import (
     gram_function,
     surface_of,
 )
-
-__all__ = ["Evidence", "EvidenceSelection"]
 
 DECAY = 0.7
 """Power of the decay of the steps: between 1/2 and 1, for their average to converge."""

@@ -43,8 +43,6 @@ from bmsvm.models.hyperparameters import DEFAULT, Hyperparameters
 from bmsvm.prediction.calibration import best_power
 from bmsvm.selection.base import Method, Selection, check_stationary, representative_rows
 
-__all__ = ["ModeCV", "ModeSelection"]
-
 OCTAVES = np.arange(-3, 5) / 2
 """Default lengthscales: these powers of two times the median distance between rows."""
 

@@ -1,6 +1,6 @@
 """The moves of the sampler, one file each; no block imports another."""
 
-from bmsvm.inference.blocks.base import Block, in_turn, memories, stateless
+from bmsvm.inference.blocks.base import Block, in_turn, memories, repeat, stateless
 from bmsvm.inference.blocks.hamiltonian import hamiltonian
 from bmsvm.inference.blocks.lengthscale import lengthscale
 from bmsvm.inference.blocks.parameters import (
@@ -8,7 +8,6 @@ from bmsvm.inference.blocks.parameters import (
     conjugate_parameters,
     conjugate_precision,
 )
-from bmsvm.inference.blocks.repeat import repeat
 from bmsvm.inference.blocks.scale import scale
 from bmsvm.inference.blocks.scores import exact_scores, metropolis_scores
 

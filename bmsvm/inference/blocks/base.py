@@ -1,4 +1,4 @@
-"""A block: one move of the sampler, as pure functions."""
+"""A block: one move of the sampler, as pure functions; and blocks in turn."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from typing import Any, NamedTuple
 
 import jax
 
+from bmsvm._validation import check_count
 from bmsvm.inference.adaptation import Phase
 from bmsvm.inference.algorithm import Info
 from bmsvm.models.hierarchy import Position
 from bmsvm.models.problem import Problem
-
-__all__ = ["Block", "in_turn", "memories", "stateless"]
 
 
 class Block(NamedTuple):
@@ -65,3 +64,30 @@ def stateless(
         return moved, memory, info
 
     return Block(name, lambda position, problem: (), step)
+
+
+def repeat(blocks: Sequence[Block], times: int) -> Block:
+    """Run blocks in order, ``times`` times; the info is that of the last round.
+
+    Parameters
+    ----------
+    blocks
+        The blocks of one round.
+    times
+        Rounds of a sweep.
+    """
+    check_count("times", times)
+    blocks = tuple(blocks)
+
+    def step(key, position, memory, problem, phase):
+        def once(carry, keys):
+            position, memory = carry
+            position, memory, info = in_turn(blocks, keys, position, memory, problem, phase)
+            return (position, memory), info
+
+        keys = jax.random.split(key, (times, len(blocks)))
+        (position, memory), infos = jax.lax.scan(once, (position, memory), keys)
+        return position, memory, jax.tree.map(lambda each: each[-1], infos)
+
+    name = f"{times} x ({', '.join(block.name for block in blocks)})"
+    return Block(name, lambda position, problem: memories(blocks, position, problem), step)

@@ -43,8 +43,6 @@ from bmsvm.models.hierarchy import (
 from bmsvm.models.problem import Problem
 from bmsvm.models.whitening import White, colour, white_shapes, whiten
 
-__all__ = ["hamiltonian"]
-
 WINDOWS = (0.1, 0.25, 0.5, 0.85)
 """Ends of the windows in which scales are learned, as fractions of warm-up."""
 

@@ -58,8 +58,6 @@ from bmsvm.models.problem import Problem
 from bmsvm.models.theta import KernelPoint, log_prior_of
 from bmsvm.models.whitening import log_density_given_noise, spectral, sum_of_functions
 
-__all__ = ["MOVES", "lengthscale"]
-
 FIRST_WIDTH = 2.0
 WIDTHS = (1e-3, 1e3)
 """Smallest and largest width; on the grid a step is one at least."""

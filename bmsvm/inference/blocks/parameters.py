@@ -14,8 +14,6 @@ from bmsvm.models.conditionals import (
     project,
 )
 
-__all__ = ["collapsed_parameters", "conjugate_parameters", "conjugate_precision"]
-
 
 def conjugate_parameters() -> Block:
     """Draw sigma2 with b and B integrated out, then b, then B: step (b), theta fixed."""

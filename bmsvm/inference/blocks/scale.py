@@ -13,8 +13,6 @@ from bmsvm.inference.blocks.base import Block, stateless
 from bmsvm.inference.slice import slice_step
 from bmsvm.models.hierarchy import log_likelihood, log_noise_prior
 
-__all__ = ["scale"]
-
 
 def scale() -> Block:
     """Slice the common scale of everything that is Gaussian."""

@@ -19,8 +19,6 @@ from bmsvm.models.hierarchy import Position, scores_of
 from bmsvm.models.likelihoods import LIKELIHOODS, margin_offset, squared_scale, weigh
 from bmsvm.models.problem import Problem
 
-__all__ = ["exact_scores", "metropolis_scores"]
-
 Update = Callable[
     [jax.Array, jax.Array, jax.Array, jax.Array, jax.Array], tuple[jax.Array, jax.Array]
 ]
