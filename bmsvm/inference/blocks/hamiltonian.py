@@ -190,7 +190,7 @@ def hamiltonian(
     *,
     path_length: float = 0.75 * math.pi,
     max_steps: int = 128,
-    target_accept_prob: float = 0.6,
+    target_accept_prob: float = 0.7,
     smoothing: float = 1.0,
     jitter: float = 0.2,
     variation: float = 0.5,
