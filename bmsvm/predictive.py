@@ -25,6 +25,7 @@ from bmsvm.prediction import uncertainty
 from bmsvm.prediction.calibration import Calibration, best_calibration, calibrated_draws
 from bmsvm.prediction.conformal import HeldOutRows, conformal_sets
 from bmsvm.prediction.evaluate import pad_rows
+from bmsvm.prediction.logistic import averaged, logistic_modes
 from bmsvm.prediction.squares import LeastSquares, least_squares, roots_of
 from bmsvm.rows import PiecewiseRows
 
@@ -202,9 +203,14 @@ class PredictiveDistribution:
                 problem, lengthscale = _one_basis(posterior)
             fitted = np.union1d(which, chosen_rows(n, SQUARES_ROWS if low_rank else n))
             kernel = as_kernel(posterior.kernel)
-            roots = roots_of(problem, fitted, posterior.training_rows, kernel, lengthscale)
-            fit, every = least_squares(roots, labels[fitted], problem.n_classes, weights[fitted])
-            logs = every[np.searchsorted(fitted, which)]
+            roots = list(roots_of(problem, fitted, posterior.training_rows, kernel, lengthscale))
+            data = (labels[fitted], problem.n_classes, weights[fitted])
+            fit, every = least_squares(roots, *data)
+            held = np.searchsorted(fitted, which)
+            logs = every[held]
+            if low_rank:
+                modes = logistic_modes(roots[0], *data, held)
+                fit, logs = averaged(fit, logs, modes, labels[which], weights[which])
         found = _HeldOut(
             labels[which], weights[which], draws.probabilities[real], draws.weights[real], logs
         )

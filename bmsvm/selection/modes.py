@@ -40,6 +40,7 @@ from bmsvm._validation import (
 from bmsvm.kernels.factor import check_gram
 from bmsvm.kernels.functions import Kernel, as_kernel, gram_of, median_distance
 from bmsvm.models.hyperparameters import DEFAULT, Hyperparameters
+from bmsvm.models.logistic_mode import STEPS, functions_of, mode_path
 from bmsvm.prediction.calibration import best_power
 from bmsvm.selection.base import Method, Selection, check_stationary, representative_rows
 
@@ -60,9 +61,6 @@ STRENGTH = 4.0
 
 DEALT_ROWS = 1200
 """About how many rows all repetitions have together."""
-
-STEPS = 40
-"""Steps towards each mode, from the one before: near enough to tell pairs apart."""
 
 NEGLIGIBLE = 20.0
 """How far a lengthscale's largest log weight lies below that of the best one if those beyond it are
@@ -288,37 +286,14 @@ def _path(
     """Scores of held-out rows (T, repeats, n, c) at modes of all folds, for decreasing taus (T,).
 
     root is (n, r), targets (n, c), weights and held (n, m), folds of a repetition together.
-    Steps of Nesterov's method, restarted where it goes uphill, each coordinate scaled by its
-    largest curvature: that of softmax is at most 1/2.
     """
-    (n, r), c, m = root.shape, targets.shape[1], held.shape[1]
-    whole = jnp.max(weights, axis=1)  # a row's weight outside its own fold
-    curvature = 0.5 * (whole @ root**2)[:, None, None] + jnp.finfo(root.dtype).tiny
+    n, c = targets.shape
 
-    def functions(x: jax.Array) -> jax.Array:  # one product with the root for all folds and classes
-        return (root @ x.reshape(r, m * c)).reshape(n, m, c)
+    def held_out(x: jax.Array) -> jax.Array:
+        own = (functions_of(root, x) * held[:, :, None]).reshape(n, repeats, -1, c)
+        return jnp.moveaxis(own.sum(axis=2), 1, 0)
 
-    def slope(x: jax.Array, tau: jax.Array) -> jax.Array:
-        excess = jax.nn.softmax(functions(x)) - targets[:, None]
-        back = root.T @ (excess * weights[:, :, None]).reshape(n, m * c)
-        return back.reshape(r, m, c) + tau * x
-
-    def mode(start: jax.Array, tau: jax.Array) -> tuple[jax.Array, jax.Array]:
-        bound = curvature + tau
-
-        def step(_: int, carry: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
-            x, ahead, time = carry
-            new = ahead - slope(ahead, tau) / bound
-            uphill = jnp.sum(bound * (ahead - new) * (new - x), axis=(0, 2)) > 0
-            later = jnp.where(uphill, 1.0, 0.5 * (1 + jnp.sqrt(1 + 4 * time**2)))
-            speed = jnp.where(uphill, 0.0, (time - 1) / later)
-            return new, new + speed[:, None] * (new - x), later
-
-        x, _, _ = jax.lax.fori_loop(0, steps, step, (start, start, jnp.ones(m, root.dtype)))
-        own = (functions(x) * held[:, :, None]).reshape(n, repeats, -1, c)
-        return x, jnp.moveaxis(own.sum(axis=2), 1, 0)
-
-    return jax.lax.scan(mode, jnp.zeros((r, m, c), root.dtype), taus)[1]
+    return mode_path(root, targets, weights, taus, held_out, steps)
 
 
 def _calibrated_log_loss(scores: np.ndarray, labels: np.ndarray, weights: np.ndarray) -> float:
