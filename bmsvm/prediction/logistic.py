@@ -4,7 +4,7 @@ Of many rows chains of (21) take long, and least squares alone lose where classe
 functions have to follow the probabilities, which are rougher than their logarithms. The mode of
 (21) without its rectifier, on which it would sit, takes seconds,
 
-    f = b + Phi v,    v, b maximising  sum_i w_i log softmax(f_i) at y_i - tau/2 (|v|^2 + eta |b|^2),
+    f = b + Phi v,  (v, b) maximising  sum_i w_i log softmax(f_i)_{y_i} - tau/2 (|v|^2 + eta |b|^2),
 
 and is linear in the same features as least squares. Both are sharpened by the best power and
 averaged with weights proportional to the exponential of their log scores at rows that they have not

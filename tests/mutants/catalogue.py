@@ -545,8 +545,8 @@ MUTANTS = (
     Mutant(
         "enough draws: a tau that is held counts",
         "bmsvm.models.hierarchy:holds_precision",
-        "> weights",
-        "> 1e9 * weights",
+        "float(problem.hyper.precision_shape) > weights",
+        "float(problem.hyper.precision_shape) > 1e9 * weights",
         "test_budget.py prior_holds",
     ),
     Mutant(
