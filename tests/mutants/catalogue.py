@@ -564,6 +564,27 @@ MUTANTS = (
         "test_squared_classifier.py against_refitting",
     ),
     Mutant(
+        "logistic modes: held-out rows are seen",
+        "bmsvm.prediction.logistic:logistic_modes",
+        "seen[held, fold_of] = 0.0",
+        "seen[held, fold_of] = 1.0",
+        "test_logistic_mode.py not_seen",
+    ),
+    Mutant(
+        "logistic modes: a fold too few",
+        "bmsvm.prediction.logistic:logistic_modes",
+        "int(np.ceil(len(held) / (LARGEST_FOLD * n)))",
+        "1",
+        "test_logistic_mode.py not_seen",
+    ),
+    Mutant(
+        "logistic modes: averaged in equal parts",
+        "bmsvm.prediction.logistic:averaged",
+        "float(scipy.special.expit(modes.score - best_power(logs, labels, weights)[1]))",
+        "0.5",
+        "test_logistic_mode.py follows_the_scores",
+    ),
+    Mutant(
         "slice: the interval does not shrink on the left",
         "bmsvm.inference.slice:slice_step",
         "jnp.where(proposal < x, proposal, left)",
