@@ -29,7 +29,6 @@ __all__ = [
     "hyperparameters_of",
     "lengthscale_of",
     "method_of",
-    "promised_basis",
     "rows_to_choose_by",
     "samples_by_default",
     "settings_of",
@@ -170,18 +169,6 @@ def approximation_of(settings: Settings, n_rows: int) -> Approximation | None:
     )
     light = how.dtype is None and isinstance(sampler, CollapsedHMC | Table)
     return replace(how, dtype="float32") if light else how
-
-
-def promised_basis(settings: Settings, n_rows: int) -> Approximation | None:
-    """Return the approximation by whose tolerance the error of a basis is judged.
-
-    One made by default is as good as its largest rank allows, and is judged by the default
-    tolerance of :class:`Nystrom`.
-    """
-    how = approximation_of(settings, n_rows)
-    if isinstance(how, Nystrom) and not isinstance(settings.approximation, Approximation):
-        return replace(how, tolerance=Nystrom.tolerance)
-    return how
 
 
 def _suits_low_rank(settings: Settings, n_rows: int) -> bool:

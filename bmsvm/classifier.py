@@ -21,7 +21,6 @@ from bmsvm._defaults import (
     hyperparameters_of,
     lengthscale_of,
     method_of,
-    promised_basis,
     rows_to_choose_by,
     samples_by_default,
     settings_of,
@@ -46,7 +45,7 @@ from bmsvm.inference.gibbs import BMSVMGibbs
 from bmsvm.inference.run import Enough, Run, run_chains
 from bmsvm.inference.samplers import Paper, Sampler, Table, as_sampler
 from bmsvm.kernels.functions import Kernel, KernelFn, as_kernel, median_distance
-from bmsvm.kernels.low_rank import Approximation
+from bmsvm.kernels.low_rank import Approximation, Nystrom
 from bmsvm.models.couplings import COUPLINGS
 from bmsvm.models.hyperparameters import PAPER, Hyperparameters
 from bmsvm.models.integrated import check_integrable
@@ -302,8 +301,6 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
             self.selection_ = self._choose(settings, low_rank, data)
             problem = self._prepare(settings, low_rank, data, self.selection_)
             ahead.wait()
-            found = basis_checks(problem, len(labels), promised_basis(settings, len(labels)))
-            warn_of_checks(found, UserWarning, stacklevel=3)
             run = self._sample(problem, checkpoint, max_time)
             self._summarise(run, rows, asked=self.num_samples)
         return self
@@ -336,10 +333,7 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
     def checks_(self) -> dict[str, Check]:
         """Acceptance and length of trajectories, and error of a basis of low rank, by name."""
         check_is_fitted(self, "posterior_")
-        rows = len(self.posterior_.training_rows)
-        promised = promised_basis(settings_of(self, rows), rows)
-        basis = basis_checks(self.posterior_.problem, rows, promised)
-        return {**sampler_checks(self.posterior_.samples), **basis}
+        return {**sampler_checks(self.posterior_.samples), **_basis_checks(self.predictive_)}
 
     def _check_settings(self, checkpoint: Any) -> None:
         """Raise ``ValueError`` for settings that make no sense, before any work is done."""
@@ -509,6 +503,9 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
                 f"and fit_more({asked - run.num_samples}) makes the rest",
                 stacklevel=3,
             )
+        low_rank = approximation_of(settings, len(rows))
+        if isinstance(low_rank, Nystrom) and low_rank.rank is None:  # not the user's own choice
+            warn_of_checks(_basis_checks(predictive), UserWarning, stacklevel=4)
         if isinstance(run.kernel.sampler_of(run.problem), Table):
             return  # independent draws
         warn_of_checks(sampler_checks(run.samples), ConvergenceWarning, stacklevel=4)
@@ -543,6 +540,12 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
 def _positive(problem: Problem) -> int:
     """Return the number of rows of positive weight."""
     return int(np.sum(np.asarray(problem.row_weights) > 0))
+
+
+def _basis_checks(predictive: PredictiveDistribution) -> dict[str, Check]:
+    """Check the basis of a fitted model."""
+    columns = predictive.posterior.problem.factor.eigenvalues.shape[-1]
+    return basis_checks(predictive.basis_error, columns)
 
 
 def _quietly(run: Any, *args: Any, **kwargs: Any) -> Run:

@@ -26,7 +26,6 @@ import scipy.stats
 from sklearn.exceptions import ConvergenceWarning
 
 from bmsvm._arviz import arviz
-from bmsvm.kernels.low_rank import Approximation, Nystrom
 from bmsvm.models.couplings import class_map
 from bmsvm.models.hierarchy import holds_precision
 from bmsvm.models.likelihoods import margin_offset
@@ -65,9 +64,8 @@ SHORTEST_TRAJECTORY = 0.5
 """Mean length of a chain's trajectories, in posterior standard deviations. Draws so far apart have
 correlation cos(0.5) = 0.88, and 16 of them are worth one."""
 
-LOOSEST_BASIS = 2.0
-"""Error of a basis, in multiples of its tolerance. Landmarks are centres of clusters, and not the
-pivots that the rank was found with, so that an error near the tolerance is not a failure."""
+LARGEST_BASIS_ERROR = 0.05
+"""Mean distance of class probabilities from those of the exact Gram matrix."""
 
 
 class Diagnosis(NamedTuple):
@@ -325,36 +323,27 @@ def sampler_checks(samples: Mapping[str, np.ndarray]) -> dict[str, Check]:
     }
 
 
-def basis_checks(problem: Problem, n_rows: int, how: Approximation | None) -> dict[str, Check]:
-    """Check the error of a basis of low rank, if it was to have a tolerance.
-
-    ``basis error`` is the mean over the rows of ``k(x, x) - |Phi(x)|^2``, relative to that of
-    ``k(x, x)``; at the theta where chains begin, if theta is sampled.
+def basis_checks(error: float | None, columns: int) -> dict[str, Check]:
+    """Check how far a basis of low rank moves class probabilities.
 
     Parameters
     ----------
-    problem
-        The prepared data.
-    n_rows
-        Number of rows without spare ones.
-    how
-        How the Gram matrix was approximated; None if it is exact.
+    error
+        ``PredictiveDistribution.basis_error``; None if there is nothing to check.
+    columns
+        Of the basis.
     """
-    basis_map = problem.basis_map
-    if not isinstance(how, Nystrom) or how.rank is not None or basis_map is None:
+    if error is None:
         return {}
-    left = float(basis_map.error)
-    error = left / (left + float(np.sum(np.asarray(problem.factor.eigenvalues))) / n_rows)
-    columns = problem.factor.eigenvalues.shape[0]
     return {
         "basis error": Check(
             error,
-            LOOSEST_BASIS * how.tolerance,
+            LARGEST_BASIS_ERROR,
             True,
-            f"the basis of low rank leaves {error:.2g} of the kernel's variance (the tolerance is "
-            f"{how.tolerance:g}), with {columns} of at most {how.max_rank} columns: small details "
-            "of the functions are lost. Increase max_rank in approximation=Nystrom(max_rank=...), "
-            "which takes more time; or increase tolerance to accept this error",
+            f"the basis of low rank, of {columns} columns, moves class probabilities by about "
+            f"{error:.2g} in the mean: small details of the functions are lost. Increase "
+            "max_rank in approximation=Nystrom(max_rank=...), or decrease its tolerance; both take "
+            "more time",
         )
     }
 

@@ -22,6 +22,7 @@ from bmsvm.models.problem import Problem, chosen_rows
 from bmsvm.models.theta import nearest_on_grid
 from bmsvm.posterior import Posterior
 from bmsvm.prediction import uncertainty
+from bmsvm.prediction.basis_error import probability_error
 from bmsvm.prediction.calibration import Calibration, best_calibration, calibrated_draws
 from bmsvm.prediction.conformal import HeldOutRows, conformal_sets
 from bmsvm.prediction.evaluate import pad_rows
@@ -31,6 +32,9 @@ from bmsvm.rows import PiecewiseRows
 
 SQUARES_ROWS = 16384
 """Rows that least squares fit at least, if there are more and the basis is of low rank."""
+
+CACHED = ("basis_error", "held_out_rows")
+"""Attributes that are found again when they are asked for."""
 
 LABEL_STREAM = 3
 """Sets the random numbers of labels apart from those of the posterior."""
@@ -217,6 +221,20 @@ class PredictiveDistribution:
         return found, fit
 
     @functools.cached_property
+    def basis_error(self) -> float | None:
+        """Mean distance of class probabilities from those of the exact Gram matrix, estimated.
+
+        None if the Gram matrix is exact, or was not approximated by landmarks
+        (:mod:`bmsvm.prediction.basis_error`).
+        """
+        problem, n = self.posterior.problem, len(self.posterior.training_rows)
+        if problem.basis_map is None or problem.basis_map.kind != "nystrom":
+            return None
+        problem, _ = _one_basis(self.posterior)
+        with few_blas_threads(n):
+            return probability_error(problem, n, as_kernel(self.posterior.kernel))
+
+    @functools.cached_property
     def held_out_rows(self) -> HeldOutRows:
         """Training rows, each predicted without its label, as conformal sets need them.
 
@@ -257,7 +275,7 @@ class PredictiveDistribution:
         return np.concatenate(parts)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "held_out_rows"}
+        return {name: value for name, value in self.__dict__.items() if name not in CACHED}
 
 
 def _one_basis(posterior: Posterior) -> tuple[Problem, Any]:

@@ -7,11 +7,9 @@ import numpy as np
 import pytest
 from sklearn.exceptions import ConvergenceWarning
 
-from bmsvm import Fourier, Nystrom, prepare
 from bmsvm.convergence import (
     Diagnosis,
     advice,
-    basis_checks,
     diagnose,
     largest_r_hat,
     sampler_checks,
@@ -291,42 +289,3 @@ def test_a_chain_that_hardly_moves_is_named(name, said, message):
 def test_samplers_without_trajectories_are_not_judged_by_them():
     assert sampler_checks({"precision": np.ones((4, 200))}) == {}
     assert sampler_checks(trajectories() | {"num_steps": np.zeros((4, 200), int)}) == {}
-
-
-# The basis -----------------------------------------------------------------------------------
-
-ROWS = np.random.default_rng(0).normal(size=(60, 3))
-LABELS = np.arange(60) % 3
-
-
-def basis_error(how, lengthscale=1.0):
-    problem = prepare(ROWS, LABELS, lengthscale=lengthscale, approximation=how, spare_rows=4)
-    return basis_checks(problem, 60, how)
-
-
-def test_a_basis_that_misses_its_tolerance_is_named():
-    how = Nystrom(tolerance=0.01, max_rank=10)
-    (check,) = basis_error(how).values()
-    problem = prepare(ROWS, LABELS, lengthscale=1.0, approximation=how)
-    left = float(np.mean(problem.remainder))  # of k(x, x) = 1
-    assert check.value == pytest.approx(left, rel=1e-6)
-    assert check.limit == pytest.approx(0.02)
-    assert not check.passed
-    with pytest.warns(
-        UserWarning, match=r"leaves 0\.\d+ .*tolerance is 0.01.*10 columns.*max_rank"
-    ):
-        warn_of_checks({"basis error": check}, UserWarning, stacklevel=2)
-
-
-def test_a_basis_within_its_tolerance_passes():
-    (check,) = basis_error(Nystrom(tolerance=0.3, max_rank=60)).values()
-    assert 0.03 < check.value < 0.6
-    assert check.passed
-    assert not check._replace(limit=0.02).passed
-
-
-def test_only_a_tolerance_that_was_asked_for_can_be_missed():
-    assert basis_error(Nystrom(rank=5)) == {}
-    assert basis_error(Fourier(rank=4)) == {}
-    problem = prepare(ROWS, LABELS, lengthscale=1.0)
-    assert basis_checks(problem, 60, None) == {}
