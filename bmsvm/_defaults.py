@@ -14,19 +14,21 @@ from bmsvm._inputs import is_precomputed
 from bmsvm._predicting import as_predictive
 from bmsvm._validation import check_choice
 from bmsvm.inference.samplers import CollapsedHMC, Table, as_sampler
-from bmsvm.kernels.functions import Parametric, Stationary, as_kernel
+from bmsvm.kernels.functions import Gaussian, Kernel, Parametric, Stationary, as_kernel
 from bmsvm.kernels.low_rank import Approximation, Fourier, Nystrom
 from bmsvm.models.hyperparameters import DEFAULT, Hyperparameters
 from bmsvm.models.problem import Problem
 from bmsvm.models.theta import Sampled
 from bmsvm.prediction.squares import PRECISIONS
 from bmsvm.selection import Evidence, Method, ModeCV, SquaresCV, as_method
+from bmsvm.selection.kernel import candidates_of
 
 __all__ = [
     "Settings",
     "approximation_of",
     "calibrates",
     "hyperparameters_of",
+    "kernels_of",
     "lengthscale_of",
     "method_of",
     "rows_to_choose_by",
@@ -62,7 +64,8 @@ smallest tau. With 0.01 there are too few columns where the lengthscale is long.
 class Settings:
     """The parameters of :class:`bmsvm.BMSVMClassifier` that have defaults of this kind.
 
-    The likelihood is never ``"auto"`` here.
+    The likelihood is never ``"auto"`` here; nor is the kernel, which is Gaussian until another is
+    chosen.
     """
 
     likelihood: str
@@ -79,6 +82,8 @@ class Settings:
 def settings_of(classifier: Any, n_rows: int) -> Settings:
     """Return the settings of a classifier for so many rows."""
     given = Settings(**{each.name: getattr(classifier, each.name) for each in fields(Settings)})
+    if _is_auto(given.kernel):
+        given = replace(given, kernel=Gaussian())
     if given.likelihood != "auto":
         return given
     squared = replace(given, likelihood="squared")
@@ -125,6 +130,12 @@ def samples_by_default(settings: Settings) -> bool:
     """Whether theta is sampled because nothing else was said."""
     stationary = isinstance(as_kernel(settings.kernel), Stationary)
     return _is_auto(settings.lengthscale) and _is_closed_form(settings) and stationary
+
+
+def kernels_of(classifier: Any, settings: Settings) -> tuple[Kernel, ...]:
+    """Return the kernels to choose from: one, unless both it and the lengthscale are left open."""
+    chosen = as_method(lengthscale_of(settings)) is not None or samples_by_default(settings)
+    return candidates_of(classifier.kernel if chosen else settings.kernel)
 
 
 def method_of(settings: Settings, *, low_rank: bool) -> Method | None:

@@ -57,7 +57,13 @@ __all__ = ["NUMBERS", "STRUCTURES", "check_fields", "decode", "encode"]
 SETTINGS: tuple[type, ...] = (
     *(SquaresCV, CollapsedHMC, Evidence, Fourier, Gibbs, Grid, HMC, ModeCV),
     *(Nystrom, Paper, Predictive, Sampled, Table),
-    *(functions.Gaussian, functions.Linear, functions.Matern32, functions.Matern52),
+    *(
+        functions.Gaussian,
+        functions.Laplacian,
+        functions.Linear,
+        functions.Matern32,
+        functions.Matern52,
+    ),
     *(functions.Polynomial, functions.Precomputed),
 )
 """Parameters of estimators, which check what they are given. Those that hold callables are not

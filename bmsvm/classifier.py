@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 import jax
@@ -19,6 +20,7 @@ from bmsvm._defaults import (
     approximation_of,
     calibrates,
     hyperparameters_of,
+    kernels_of,
     lengthscale_of,
     method_of,
     rows_to_choose_by,
@@ -60,6 +62,7 @@ from bmsvm.rows import in_pieces
 from bmsvm.scaling import Standardize, as_standardize
 from bmsvm.selection import Method, Selection, as_method
 from bmsvm.selection.base import representative_rows
+from bmsvm.selection.kernel import best_kernel
 from bmsvm.selection.squares_cv import lengthscale_grid
 
 __all__ = ["BMSVMClassifier"]
@@ -89,9 +92,11 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
     coupling
         ``"sum_to_zero"``, or ``"independent"`` as printed in the paper.
     kernel
-        ``"gaussian"`` (or ``"rbf"``), ``"matern32"``, ``"matern52"``, ``"linear"``, ``"poly"``,
-        ``"precomputed"``; an object of :mod:`bmsvm.kernels`; or a callable
-        ``kernel(X1, X2) -> (n1, n2)`` such as a tinygp kernel.
+        ``"gaussian"`` (or ``"rbf"``), ``"laplacian"``, ``"matern32"``, ``"matern52"``,
+        ``"linear"``, ``"poly"``, ``"precomputed"``; an object of :mod:`bmsvm.kernels`; or a
+        callable ``kernel(X1, X2) -> (n1, n2)`` such as a tinygp kernel. ``"auto"``: Gaussian or
+        Laplacian, whichever predicts rows left out better by least squares, if the lengthscale is
+        chosen from the data too; else Gaussian.
     lengthscale
         theta of a stationary kernel, in units of the standardised features: a number, one per
         feature, a way to choose it from the data first (``"mode-cv"`` or :class:`bmsvm.ModeCV`,
@@ -151,6 +156,8 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
         made than asked for.
     selection_ : bmsvm.selection.Selection or None
         How the lengthscale was chosen, if it was chosen from the data.
+    kernel_ : bmsvm.kernels.Kernel
+        The kernel, given or chosen.
     lengthscale_ : float, ndarray or None
         theta, or its posterior median if it was sampled; None if the kernel has none.
     diagnostics_ : dict
@@ -189,7 +196,7 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
         *,
         likelihood: str = "auto",
         coupling: str = "sum_to_zero",
-        kernel: Kernel | KernelFn | str = "gaussian",
+        kernel: Kernel | KernelFn | str = "auto",
         lengthscale: ArrayLike | Sampled | Method | str = "auto",
         hyperparameters: Hyperparameters | None = None,
         approximation: Approximation | str = "auto",
@@ -237,6 +244,7 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
         paper: dict[str, Any] = {
             "likelihood": "hinge",
             "coupling": "independent",
+            "kernel": "gaussian",
             "lengthscale": "sample",
             "hyperparameters": PAPER,
             "approximation": "exact",
@@ -299,10 +307,11 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
             data = (rows, labels, weights)
             ahead = self._compile_ahead(settings, low_rank, data)
             self.selection_ = self._choose(settings, low_rank, data)
+            settings = replace(settings, kernel=self._chosen_kernel(settings, data))
             problem = self._prepare(settings, low_rank, data, self.selection_)
             ahead.wait()
             run = self._sample(problem, checkpoint, max_time)
-            self._summarise(run, rows, asked=self.num_samples)
+            self._summarise(run, rows, settings.kernel, asked=self.num_samples)
         return self
 
     def fit_more(self, num_samples: int | None = None) -> BMSVMClassifier:
@@ -319,8 +328,14 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
         with jax.enable_x64(True), few_blas_threads(len(self.posterior_.training_rows)):
             asked = self.run_.num_samples + num_samples
             run = _quietly(self.run_.more, num_samples)
-            self._summarise(run, self.posterior_.training_rows, asked=asked)
+            self._summarise(run, self.posterior_.training_rows, self.kernel_, asked=asked)
         return self
+
+    @property
+    def kernel_(self) -> Kernel:
+        """The kernel, given or chosen."""
+        check_is_fitted(self, "predictive_")
+        return as_kernel(self.posterior_.kernel)
 
     @property
     def row_indices_(self) -> np.ndarray:
@@ -353,7 +368,7 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
         if as_predictive(self.predictive).calibrate:
             check_integrable('predictive="calibrated"', self.coupling)
         settings = settings_of(self, n_rows=0)
-        kernel, lengthscale = as_kernel(self.kernel), lengthscale_of(settings)
+        kernel, lengthscale = as_kernel(settings.kernel), lengthscale_of(settings)
         method = as_method(lengthscale)
         if method is not None:
             method.check_model(kernel, self.coupling, settings.likelihood)
@@ -387,12 +402,19 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
                 rows,
                 labels,
                 rng_key=jax.random.key(self.seed_),
-                kernel=as_kernel(self.kernel),
+                kernel=self.kernel,
                 coupling=self.coupling,
                 likelihood=settings.likelihood,
                 hyperparameters=hyperparameters_of(settings),
                 row_weights=weights,
             )
+
+    def _chosen_kernel(self, settings: Settings, data: Data) -> Kernel:
+        """Return the kernel that was chosen with the lengthscale, or choose it."""
+        if self.selection_ is not None:
+            return self.selection_.kernel
+        rows, labels, weights = data
+        return best_kernel(kernels_of(self, settings), rows, labels, len(self.classes_), weights)
 
     def _compile_ahead(
         self, settings: Settings, low_rank: Approximation | None, data: Data
@@ -403,8 +425,9 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
             return Ahead(None)
 
         def compile_at_median() -> None:
-            some_theta = median_distance(data[0])
-            found = Selection(some_theta, hyperparameters_of(settings), len(data[0]))
+            kernel = as_kernel(settings.kernel)
+            theta = median_distance(data[0], kernel)
+            found = Selection(kernel, theta, hyperparameters_of(settings), len(data[0]))
             problem = self._prepare(settings, low_rank, data, found)
             compile_chains(BMSVMGibbs(sampler=self.sampler), problem, self.num_chains)
 
@@ -421,14 +444,15 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
         rows, labels, weights = data
         lengthscale = lengthscale_of(settings) if found is None else found.lengthscale
         if found is None and samples_by_default(settings):
-            lengthscale = Sampled(prior="log-uniform", grid=lengthscale_grid(rows))
+            grid = lengthscale_grid(rows, as_kernel(settings.kernel))
+            lengthscale = Sampled(prior="log-uniform", grid=grid)
         hyperparameters = hyperparameters_of(settings)
         if found is not None and low_rank is None:  # the sampler of low rank needs tau free
             hyperparameters = found.hyperparameters
         problem = prepare(
             rows,
             labels,
-            kernel=self.kernel,
+            kernel=settings.kernel,
             lengthscale=lengthscale,
             coupling=self.coupling,
             likelihood=settings.likelihood,
@@ -471,19 +495,19 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
 
         return enough
 
-    def _summarise(self, run: Run, rows: Any, asked: int) -> None:
+    def _summarise(self, run: Run, rows: Any, kernel: Kernel, asked: int) -> None:
         """Build the posterior from finished chains, and check whether they have converged."""
         run = run.loaded()
         how, found = as_predictive(self.predictive), self.selection_
-        settings = settings_of(self, len(rows))
+        settings = replace(settings_of(self, len(rows)), kernel=kernel)
         lengthscale = lengthscale_of(settings) if found is None else found.lengthscale
         sampled = run.samples.get("lengthscale")
-        fixed = as_lengthscale(lengthscale, as_kernel(self.kernel)) if sampled is None else None
+        fixed = as_lengthscale(lengthscale, kernel) if sampled is None else None
         posterior = Posterior(
             run.samples,
             run.problem,
             rows,
-            self.kernel,
+            kernel,
             fixed,
             remainder=how.remainder,
             seed=self.seed_,

@@ -24,7 +24,7 @@ FAILED, INTERRUPTED = 1, 130
 CHOICES = {
     "likelihood": ("auto", "normalized", "hinge", "squared"),
     "coupling": ("sum_to_zero", "independent"),
-    "kernel": ("gaussian", "rbf", "matern32", "matern52", "linear", "poly"),
+    "kernel": ("auto", "gaussian", "rbf", "laplacian", "matern32", "matern52", "linear", "poly"),
     "approximation": ("auto", "exact", "nystrom", "fourier"),
     "sampler": ("auto", "hmc", "gibbs", "paper", "collapsed", "table"),
     "standardize": ("robust", "standard", "none"),

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bmsvm.convergence import SMALLEST_ESS, largest_r_hat
-from bmsvm.kernels.functions import as_kernel
 from bmsvm.selection import ModeSelection
 
 
@@ -64,7 +63,7 @@ def summarise_model(model: Any) -> Summary:
     sampler = run.kernel.sampler_of(problem)
     facts = {
         "Model": f"likelihood {problem.likelihood}, coupling {problem.coupling}, kernel "
-        f"{as_kernel(model.kernel)}, sampler {sampler}",
+        f"{model.kernel_}, sampler {sampler}",
         "Data": f"{n} rows, {model.n_features_in_} features, {len(counts)} classes",
         "Chains": _chains(model),
     }

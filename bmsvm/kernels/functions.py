@@ -49,15 +49,18 @@ class Stationary(Kernel):
     """The tinygp kernel."""
     degrees_of_freedom: ClassVar[float | None]
     """Of Student's distribution, the spectral density; None for the normal distribution."""
+    distance: ClassVar[tinygp_kernels.distance.Distance] = tinygp_kernels.distance.L2Distance()
+    """The distance ``|x - x'|``."""
+    metric: ClassVar[str] = "euclidean"
+    """Its name in SciPy."""
 
     def at(self, lengthscale: ArrayLike | None = None) -> KernelFn:
         """Return the kernel at theta: a positive number, or one per feature, shape (p,)."""
         scale = check_lengthscale(lengthscale)
-        distance = tinygp_kernels.distance.L2Distance()
         if scale.ndim == 0:
-            return self.profile(scale=float(scale), distance=distance)
+            return self.profile(scale=float(scale), distance=self.distance)
         # A NumPy array stays float64 whatever precision JAX is set to.
-        return transforms.Linear(cast(jax.Array, 1.0 / scale), self.profile(distance=distance))
+        return transforms.Linear(cast(jax.Array, 1.0 / scale), self.profile(distance=self.distance))
 
     def traced(self, lengthscale: jax.Array) -> KernelFn:
         """Return the kernel at a lengthscale, () or (p,), that JAX may trace."""
@@ -106,6 +109,26 @@ class Matern52(Stationary):
 
     profile: ClassVar[type] = tinygp_kernels.Matern52
     degrees_of_freedom: ClassVar[float | None] = 5.0
+
+
+@dataclass(frozen=True)
+class Laplacian(Stationary):
+    """Laplacian kernel ``exp(-sum_j |x_j - x'_j| / theta)``: a product over the features.
+
+    Its functions may bend sharply in single features, as those of decision trees do.
+    """
+
+    profile: ClassVar[type] = tinygp_kernels.Exp
+    degrees_of_freedom: ClassVar[float | None] = 1.0
+    distance: ClassVar[tinygp_kernels.distance.Distance] = tinygp_kernels.distance.L1Distance()
+    metric: ClassVar[str] = "cityblock"
+
+    def frequencies(
+        self, random: np.random.Generator, count: int, lengthscale: ArrayLike, n_features: int
+    ) -> np.ndarray:
+        """Draw frequencies (count, p) from the spectral density: Cauchy in each feature."""
+        draws = random.standard_cauchy((count, n_features))
+        return draws / np.asarray(lengthscale, np.float64)
 
 
 @dataclass(frozen=True)
@@ -206,6 +229,7 @@ NAMED: dict[str, type[Kernel]] = {
     "rbf": Gaussian,
     "matern32": Matern32,
     "matern52": Matern52,
+    "laplacian": Laplacian,
     "linear": Linear,
     "poly": Polynomial,
     "precomputed": Precomputed,
@@ -306,14 +330,15 @@ def gram_of(kernel: Kernel, rows: np.ndarray, lengthscale: Any = None) -> np.nda
     return gram(kernel.at(lengthscale), rows)
 
 
-def median_distance(rows: ArrayLike, limit: int = 2000) -> float:
-    """Median Euclidean distance between two different rows of (n, p): a first lengthscale.
+def median_distance(rows: ArrayLike, kernel: Kernel | None = None, limit: int = 2000) -> float:
+    """Median distance between two different rows of (n, p): a first lengthscale.
 
-    Pairs of equal rows do not count; the result is 1 if there are no others. At most ``limit``
+    The distance is that of the kernel; Euclidean if it has none, or if none is given. Pairs of equal rows do not count; the result is 1 if there are no others. At most ``limit``
     rows, evenly spaced, are used.
     """
     given: Any = rows if hasattr(rows, "shape") else np.asarray(rows)
     some = np.asarray(given[:: -(-given.shape[0] // limit)], np.float64)
-    distances = scipy.spatial.distance.pdist(some)
+    metric = kernel.metric if isinstance(kernel, Stationary) else Stationary.metric
+    distances = scipy.spatial.distance.pdist(some, metric)
     apart = distances[distances > 0]
     return float(np.median(apart)) if apart.size else 1.0

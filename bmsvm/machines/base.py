@@ -202,7 +202,7 @@ class KernelMachine(KernelInputs, ClassifierMixin, BaseEstimator):
             return np.array([np.sqrt(total) if total > 0 else 1.0])
         values = self._grid().lengthscale
         if values is None:
-            return median_distance(rows) * np.geomspace(1 / 8, 8, 7)
+            return median_distance(rows, as_kernel(self.kernel)) * np.geomspace(1 / 8, 8, 7)
         return np.asarray(values, np.float64)
 
     def _gram_at(self, rows: np.ndarray) -> Callable[[Any], np.ndarray]:

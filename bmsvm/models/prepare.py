@@ -236,7 +236,7 @@ def _exact(data: _Data, kernel: Kernel, theta: Any) -> _Factored:
         values.size, room, f"factors of {len(data.labels)} rows", '"off" to factor as chains run'
     )
     each = [data.factored(gram_of(kernel, data.rows, value))[:2] for value in values]
-    start = int(nearest_on_grid(np.asarray(median_distance(data.rows)), values))
+    start = int(nearest_on_grid(np.asarray(median_distance(data.rows, kernel)), values))
     return _at_start(stacked_grid(values, log_prior, start, each))
 
 
@@ -282,7 +282,7 @@ def _low_rank(data: _Data, kernel: Kernel, theta: Any, how: Approximation) -> _F
         basis = jax.device_put(factor.basis, may_alias=True)
         return _Factored(factor._replace(basis=basis), None, None, None, basis_map, left)
     values, log_prior = make_grid(theta, GRID_SIZES[1])
-    start = int(nearest_on_grid(np.asarray(median_distance(rows)), values))
+    start = int(nearest_on_grid(np.asarray(median_distance(rows, kernel)), values))
     maps = basis_maps_on_grid(rows, kernel, how, values, start)
     rank = maps[0].rotation.shape[1]
     room = GRID_BYTES // (dtype.itemsize * n_rows * rank)

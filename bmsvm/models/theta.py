@@ -282,7 +282,7 @@ def lengthscale_family(
     kind = dist.Uniform if sampled.prior == "uniform" else dist.LogUniform
     prior = kind(np.full(shape, low), np.full(shape, high))
     ratio = high / low
-    typical = np.clip(median_distance(rows), low * ratio**0.01, low * ratio**0.99)
+    typical = np.clip(median_distance(rows, kernel), low * ratio**0.01, low * ratio**0.99)
     family = Parametric(KernelOfLengthscale(kernel), {"lengthscale": prior}, sampled.every)
     return kernel_family(family, rows, spare, start={"lengthscale": jnp.full(shape, typical)})
 

@@ -28,7 +28,7 @@ from bmsvm.models.likelihoods import class_codes
 from bmsvm.models.problem import Problem
 from bmsvm.prediction.calibration import best_power
 
-__all__ = ["LeastSquares", "Root", "best_lengthscale", "exact_roots", "least_squares", "roots_of"]
+__all__ = ["LeastSquares", "Root", "exact_roots", "judge", "least_squares", "roots_of"]
 
 PRECISIONS = 10.0 ** (np.arange(-7, 3) / 2)
 """Values of tau, as parts of the mean of k(x, x)."""
@@ -174,7 +174,7 @@ def exact_roots(rows: np.ndarray, kernel: Kernel, lengthscale: Any = None) -> It
     """Yield factors of the exact Gram matrix of rows; arguments as in :func:`roots_of`."""
     thetas = [lengthscale]
     if lengthscale is None and isinstance(kernel, Stationary):
-        thetas = list(median_distance(rows) * 2.0**OCTAVES)
+        thetas = list(median_distance(rows, kernel) * 2.0**OCTAVES)
     for theta in thetas:
         gram = rows if isinstance(kernel, Precomputed) else gram_of(kernel, rows, theta)
         yield Root(kernel, theta, "nystrom", rows, None, squared.eigen_of(gram))
@@ -189,21 +189,26 @@ class _Scored(NamedTuple):
         theta, shape (G,).
     solutions
         Shape (G, T).
-    powers, shares
-        Best power of each, and its weight; shape (G, T).
+    powers, scores
+        Best power of each, and its log score at rows left out; shape (G, T).
     """
 
     root: Root
     lengthscales: list[Any]
     solutions: list[list[_Solution]]
     powers: np.ndarray
-    shares: np.ndarray
+    scores: np.ndarray
+
+    @property
+    def shares(self) -> np.ndarray:
+        """Weights of the pairs (theta, tau), which sum to one, shape (G, T)."""
+        return scipy.special.softmax(self.scores)
 
 
 def _scored(
     roots: Iterable[Root], labels: np.ndarray, n_classes: int, weights: np.ndarray
 ) -> _Scored:
-    """Solve at each theta and tau, and weigh by how rows are predicted without their labels."""
+    """Solve at each theta and tau, and score how rows are predicted without their labels."""
     codes = class_codes(n_classes)[labels]
     thetas, found, scored = [], [], []
     for root in roots:
@@ -213,25 +218,39 @@ def _scored(
         found.append(solutions)
         thetas.append(root.lengthscale)
     powers, scores = np.moveaxis(np.array(scored), -1, 0)  # (G, T) each
-    return _Scored(root, thetas, found, powers, scipy.special.softmax(scores))
+    return _Scored(root, thetas, found, powers, scores)
 
 
-def best_lengthscale(
-    rows: np.ndarray, kernel: Kernel, labels: np.ndarray, n_classes: int, weights: np.ndarray
-) -> float:
-    """Return the mean of log theta, as theta, over pairs (theta, tau) with their shares.
+class Judged(NamedTuple):
+    """A stationary kernel, as least squares see it.
+
+    lengthscale
+        The mean of log theta over pairs (theta, tau) with their shares, as theta.
+    score
+        Log of the sum over these pairs of the exponentials of their log scores.
+    """
+
+    lengthscale: float
+    score: float
+
+
+def judge(
+    rows: np.ndarray, kernel: Stationary, labels: np.ndarray, n_classes: int, weights: np.ndarray
+) -> Judged:
+    """Score a kernel by how least squares predict rows without their labels.
 
     Parameters
     ----------
     rows
         Training rows, shape (n, p).
     kernel
-        A stationary kernel.
+        The kernel.
     labels, n_classes, weights
         As in :func:`least_squares`.
     """
     found = _scored(exact_roots(rows, kernel), labels, n_classes, weights)
-    return float(np.exp(found.shares.sum(axis=1) @ np.log(found.lengthscales)))
+    theta = float(np.exp(found.shares.sum(axis=1) @ np.log(found.lengthscales)))
+    return Judged(theta, float(scipy.special.logsumexp(found.scores)))
 
 
 def least_squares(
@@ -255,8 +274,9 @@ def least_squares(
     tuple
         The fit, and log probabilities of each row without its label, shape (n, c).
     """
-    root, thetas, solutions, powers, shares = _scored(roots, labels, n_classes, weights)
-    shares = np.where(shares < SMALLEST_SHARE, 0.0, shares)
+    found = _scored(roots, labels, n_classes, weights)
+    root, thetas, solutions, powers, _ = found
+    shares = np.where(found.shares < SMALLEST_SHARE, 0.0, found.shares)
     factors = powers * shares / shares.sum()
 
     def averaged(g: int) -> _Solution:

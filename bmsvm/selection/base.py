@@ -17,6 +17,8 @@ from bmsvm.models.hyperparameters import DEFAULT, Hyperparameters
 class Selection:
     """What was chosen from the data, as plain numbers."""
 
+    kernel: Kernel
+    """The kernel, given or chosen."""
     lengthscale: Any
     """theta: a number, or an array."""
     hyperparameters: Hyperparameters
@@ -38,7 +40,7 @@ class Method:
         y: ArrayLike,
         *,
         rng_key: jax.Array | None = None,
-        kernel: Kernel | str = "gaussian",
+        kernel: Kernel | str = "auto",
         coupling: str = "sum_to_zero",
         likelihood: str = "normalized",
         hyperparameters: Hyperparameters = DEFAULT,
@@ -52,8 +54,10 @@ class Method:
             Rows and labels.
         rng_key
             Random key. Default: ``jax.random.key(0)``.
-        kernel, coupling, likelihood, hyperparameters, row_weights
-            The model; see :func:`bmsvm.prepare`.
+        kernel
+            The kernel; ``"auto"``: Gaussian or Laplacian (:mod:`bmsvm.selection.kernel`).
+        coupling, likelihood, hyperparameters, row_weights
+            The rest of the model; see :func:`bmsvm.prepare`.
         """
         raise NotImplementedError
 

@@ -38,11 +38,12 @@ from bmsvm._validation import (
     positive_numbers,
 )
 from bmsvm.kernels.factor import check_gram
-from bmsvm.kernels.functions import Kernel, as_kernel, gram_of, median_distance
+from bmsvm.kernels.functions import Kernel, gram_of, median_distance
 from bmsvm.models.hyperparameters import DEFAULT, Hyperparameters
 from bmsvm.models.logistic_mode import STEPS, functions_of, mode_path
 from bmsvm.prediction.calibration import best_power
 from bmsvm.selection.base import Method, Selection, check_stationary, representative_rows
+from bmsvm.selection.kernel import best_kernel, candidates_of
 
 OCTAVES = np.arange(-3, 5) / 2
 """Default lengthscales: these powers of two times the median distance between rows."""
@@ -153,15 +154,16 @@ class ModeCV(Method):
         y: ArrayLike,
         *,
         rng_key: jax.Array | None = None,
-        kernel: Kernel | str = "gaussian",
+        kernel: Kernel | str = "auto",
         coupling: str = "sum_to_zero",
         likelihood: str = "normalized",
         hyperparameters: Hyperparameters = DEFAULT,
         row_weights: ArrayLike | None = None,
     ) -> ModeSelection:
         """Return theta, and hyperparameters with a prior of tau around the one that was found."""
-        covariance = as_kernel(kernel)
-        self.check_model(covariance, coupling, likelihood)
+        candidates = candidates_of(kernel)
+        for each in candidates:
+            self.check_model(each, coupling, likelihood)
         rows, classes, labels = check_rows_and_labels(X, y)
         hyperparameters.validate()
         weights = np.ones(len(rows))
@@ -175,7 +177,8 @@ class ModeCV(Method):
             chosen = representative_rows(labels, self.max_rows, rng)
             rows, labels, weights = rows[chosen], labels[chosen], weights[chosen]
         rows = np.asarray(rows, np.float64)
-        median = median_distance(rows)
+        covariance = best_kernel(candidates, rows, labels, len(classes), weights)
+        median = median_distance(rows, covariance)
         thetas = median * 2.0**OCTAVES if self.grid is None else _values("grid", self.grid)
         given = PRECISIONS if self.precisions is None else self.precisions
         taus = np.sort(_values("precisions", given))[::-1]
@@ -205,6 +208,7 @@ class ModeCV(Method):
         shape = STRENGTH * len(rows) * (len(classes) - 1)
         held_tau = replace(hyperparameters, precision_shape=shape, precision_rate=shape / tau)
         return ModeSelection(
+            kernel=covariance,
             lengthscale=theta,
             hyperparameters=held_tau,
             num_rows=len(rows),

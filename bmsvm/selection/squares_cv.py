@@ -9,10 +9,11 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from bmsvm._validation import check_count, check_row_weights, check_rows_and_labels
-from bmsvm.kernels.functions import Kernel, as_kernel, median_distance
+from bmsvm.kernels.functions import Kernel, median_distance
 from bmsvm.models.hyperparameters import DEFAULT, Hyperparameters
-from bmsvm.prediction.squares import best_lengthscale
-from bmsvm.selection.base import Method, Selection, representative_rows
+from bmsvm.prediction.squares import judge
+from bmsvm.selection.base import Method, Selection, check_stationary, representative_rows
+from bmsvm.selection.kernel import candidates_of
 
 __all__ = ["SquaresCV", "lengthscale_grid"]
 
@@ -20,9 +21,9 @@ VALUES = 25
 """Number of lengthscales of :func:`lengthscale_grid`."""
 
 
-def lengthscale_grid(rows: np.ndarray) -> np.ndarray:
+def lengthscale_grid(rows: np.ndarray, kernel: Kernel) -> np.ndarray:
     """Return values from 1/16 of the median distance of rows (n, p) to 16 times it, shape (G,)."""
-    return median_distance(rows) * np.geomspace(1 / 16, 16, VALUES)
+    return median_distance(rows, kernel) * np.geomspace(1 / 16, 16, VALUES)
 
 
 @dataclass(frozen=True)
@@ -50,15 +51,16 @@ class SquaresCV(Method):
         y: ArrayLike,
         *,
         rng_key: jax.Array | None = None,
-        kernel: Kernel | str = "gaussian",
+        kernel: Kernel | str = "auto",
         coupling: str = "sum_to_zero",
         likelihood: str = "squared",
         hyperparameters: Hyperparameters = DEFAULT,
         row_weights: ArrayLike | None = None,
     ) -> Selection:
         """Choose a lengthscale for rows X (n, p) and labels y (n,); see :class:`Method`."""
-        covariance = as_kernel(kernel)
-        self.check_model(covariance, coupling, likelihood)
+        candidates = candidates_of(kernel)
+        for each in candidates:
+            self.check_model(each, coupling, likelihood)
         rows, classes, labels = check_rows_and_labels(X, y)
         weights = np.ones(len(rows))
         if row_weights is not None:
@@ -67,5 +69,12 @@ class SquaresCV(Method):
         if len(labels) > self.max_rows:
             chosen = representative_rows(labels, self.max_rows, np.random.default_rng(0))
             rows, labels, weights = rows[chosen], labels[chosen], weights[chosen]
-        theta = best_lengthscale(rows, covariance, labels, len(classes), weights)
-        return Selection(theta, hyperparameters, len(labels))
+        data = (labels, len(classes), weights)
+        judged = [judge(rows, check_stationary("SquaresCV", each), *data) for each in candidates]
+        best = int(np.argmax([each.score for each in judged]))
+        return Selection(
+            kernel=candidates[best],
+            lengthscale=judged[best].lengthscale,
+            hyperparameters=hyperparameters,
+            num_rows=len(labels),
+        )
