@@ -333,8 +333,9 @@ def gram_of(kernel: Kernel, rows: np.ndarray, lengthscale: Any = None) -> np.nda
 def median_distance(rows: ArrayLike, kernel: Kernel | None = None, limit: int = 2000) -> float:
     """Median distance between two different rows of (n, p): a first lengthscale.
 
-    The distance is that of the kernel; Euclidean if it has none, or if none is given. Pairs of equal rows do not count; the result is 1 if there are no others. At most ``limit``
-    rows, evenly spaced, are used.
+    The distance is that of the kernel; Euclidean if it has none, or if none is given. Pairs of
+    equal rows do not count; the result is 1 if there are no others. At most ``limit`` rows, evenly
+    spaced, are used.
     """
     given: Any = rows if hasattr(rows, "shape") else np.asarray(rows)
     some = np.asarray(given[:: -(-given.shape[0] // limit)], np.float64)
