@@ -14,25 +14,22 @@ from bmsvm._inputs import is_precomputed
 from bmsvm._predicting import as_predictive
 from bmsvm._validation import check_choice
 from bmsvm.inference.samplers import CollapsedHMC, Table, as_sampler
-from bmsvm.kernels.functions import Gaussian, Kernel, Parametric, Stationary, as_kernel
+from bmsvm.kernels.functions import Gaussian, Parametric, Stationary, as_kernel
 from bmsvm.kernels.low_rank import Approximation, Fourier, Nystrom
 from bmsvm.models.hyperparameters import DEFAULT, Hyperparameters
 from bmsvm.models.problem import Problem
 from bmsvm.models.theta import Sampled
 from bmsvm.prediction.squares import PRECISIONS
 from bmsvm.selection import Evidence, Method, ModeCV, SquaresCV, as_method
-from bmsvm.selection.kernel import candidates_of
 
 __all__ = [
     "Settings",
     "approximation_of",
     "calibrates",
     "hyperparameters_of",
-    "kernels_of",
     "lengthscale_of",
     "method_of",
     "rows_to_choose_by",
-    "samples_by_default",
     "settings_of",
     "warmup_of",
 ]
@@ -45,6 +42,10 @@ WARMUP = 150
 
 WARMUP_IF_TAU_KNOWN = 75
 """The same if tau was chosen with the lengthscale, which leaves less to be tuned."""
+
+CHAIN_ROWS = 500
+"""Rows up to which ``likelihood="auto"`` runs chains of (21). Of more, the closed form and a mode
+predict as well (docs/benchmarks.md)."""
 
 EXACT_ROWS = 2000
 """Rows up to which ``approximation="auto"`` is exact."""
@@ -86,23 +87,20 @@ def settings_of(classifier: Any, n_rows: int) -> Settings:
         given = replace(given, kernel=Gaussian())
     if given.likelihood != "auto":
         return given
-    squared = replace(given, likelihood="squared")
-    return squared if _suits_squares(squared, n_rows) else replace(given, likelihood="normalized")
+    squares = n_rows > CHAIN_ROWS and _suits_squares(given)
+    return replace(given, likelihood="squared" if squares else "normalized")
 
 
-def _suits_squares(settings: Settings, n_rows: int) -> bool:
-    """Whether ``likelihood="auto"`` is ``squared``: low rank, and nothing said that needs (21).
-
-    Of many rows, the closed form predicts as well as the pool with chains of (21), in a fraction
-    of the time (docs/scale.md).
-    """
+def _suits_squares(settings: Settings) -> bool:
+    """Whether nothing was said that needs chains of (21)."""
+    theta = settings.lengthscale
     return (
         _is_auto(settings.sampler)
         and settings.hyperparameters is None
-        and as_method(lengthscale_of(settings)) is None
+        and settings.coupling == "sum_to_zero"
+        and (_is_auto(theta) or (as_method(theta) is None and not _is_sampled(theta)))
+        and not isinstance(as_kernel(settings.kernel), Parametric)
         and as_predictive(settings.predictive).decision == "probability"
-        and not (isinstance(settings.approximation, str) and settings.approximation == "exact")
-        and _suits_low_rank(settings, n_rows)
     )
 
 
@@ -121,27 +119,13 @@ def lengthscale_of(settings: Settings) -> Any:
     if not isinstance(as_kernel(settings.kernel), Stationary):
         return None
     if _is_closed_form(settings):
-        return Sampled()
+        return SquaresCV()
     plain = (settings.likelihood, settings.coupling) == ("normalized", "sum_to_zero")
     return ModeCV() if plain and settings.hyperparameters is None else Evidence()
 
 
-def samples_by_default(settings: Settings) -> bool:
-    """Whether theta is sampled because nothing else was said."""
-    stationary = isinstance(as_kernel(settings.kernel), Stationary)
-    return _is_auto(settings.lengthscale) and _is_closed_form(settings) and stationary
-
-
-def kernels_of(classifier: Any, settings: Settings) -> tuple[Kernel, ...]:
-    """Return the kernels to choose from: one, unless both it and the lengthscale are left open."""
-    chosen = as_method(lengthscale_of(settings)) is not None or samples_by_default(settings)
-    return candidates_of(classifier.kernel if chosen else settings.kernel)
-
-
-def method_of(settings: Settings, *, low_rank: bool) -> Method | None:
+def method_of(settings: Settings) -> Method | None:
     """Return how the lengthscale is chosen from the data; None if it is given or sampled."""
-    if low_rank and samples_by_default(settings):
-        return SquaresCV()
     return as_method(lengthscale_of(settings))
 
 
@@ -152,6 +136,11 @@ def rows_to_choose_by(method: Method) -> int:
 
 def _is_auto(value: Any) -> bool:
     return isinstance(value, str) and value == "auto"
+
+
+def _is_sampled(lengthscale: Any) -> bool:
+    named = isinstance(lengthscale, str) and lengthscale == "sample"
+    return named or isinstance(lengthscale, Sampled)
 
 
 def _is_closed_form(settings: Settings) -> bool:
@@ -184,17 +173,14 @@ def approximation_of(settings: Settings, n_rows: int) -> Approximation | None:
 
 def _suits_low_rank(settings: Settings, n_rows: int) -> bool:
     """Whether ``approximation="auto"`` is a Gram matrix of low rank."""
-    lengthscale = lengthscale_of(settings)
-    sampled = isinstance(lengthscale, Sampled) and lengthscale.given_grid is None
-    sampled = sampled or (isinstance(lengthscale, str) and lengthscale == "sample")
-    sampled = sampled and not samples_by_default(settings)
-    kernel = as_kernel(settings.kernel)
+    theta, kernel = lengthscale_of(settings), as_kernel(settings.kernel)
+    on_given_grid = isinstance(theta, Sampled) and theta.given_grid is not None
     return (
         n_rows > EXACT_ROWS
         and settings.coupling == "sum_to_zero"
         and not is_precomputed(kernel)
         and not isinstance(kernel, Parametric)
-        and not sampled
+        and (on_given_grid or not _is_sampled(theta))
     )
 
 

@@ -20,11 +20,9 @@ from bmsvm._defaults import (
     approximation_of,
     calibrates,
     hyperparameters_of,
-    kernels_of,
     lengthscale_of,
     method_of,
     rows_to_choose_by,
-    samples_by_default,
     settings_of,
     warmup_of,
 )
@@ -62,8 +60,6 @@ from bmsvm.rows import in_pieces
 from bmsvm.scaling import Standardize, as_standardize
 from bmsvm.selection import Method, Selection, as_method
 from bmsvm.selection.base import representative_rows
-from bmsvm.selection.kernel import best_kernel
-from bmsvm.selection.squares_cv import lengthscale_grid
 
 __all__ = ["BMSVMClassifier"]
 
@@ -307,11 +303,12 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
             data = (rows, labels, weights)
             ahead = self._compile_ahead(settings, low_rank, data)
             self.selection_ = self._choose(settings, low_rank, data)
-            settings = replace(settings, kernel=self._chosen_kernel(settings, data))
+            if self.selection_ is not None:
+                settings = replace(settings, kernel=self.selection_.kernel)
             problem = self._prepare(settings, low_rank, data, self.selection_)
             ahead.wait()
             run = self._sample(problem, checkpoint, max_time)
-            self._summarise(run, rows, settings.kernel, asked=self.num_samples)
+            self._summarise(run, rows, as_kernel(settings.kernel), asked=self.num_samples)
         return self
 
     def fit_more(self, num_samples: int | None = None) -> BMSVMClassifier:
@@ -389,7 +386,7 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
     ) -> Selection | None:
         """Choose the lengthscale from the data, if it is to be chosen."""
         rows, labels, weights = data
-        method = method_of(settings, low_rank=low_rank is not None)
+        method = method_of(settings)
         if method is None:
             return None
         if low_rank is not None:  # all rows would be too many
@@ -409,19 +406,11 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
                 row_weights=weights,
             )
 
-    def _chosen_kernel(self, settings: Settings, data: Data) -> Kernel:
-        """Return the kernel that was chosen with the lengthscale, or choose it."""
-        if self.selection_ is not None:
-            return self.selection_.kernel
-        rows, labels, weights = data
-        return best_kernel(kernels_of(self, settings), rows, labels, len(self.classes_), weights)
-
     def _compile_ahead(
         self, settings: Settings, low_rank: Approximation | None, data: Data
     ) -> Ahead:
         """Compile the chains while the lengthscale is chosen, if their shapes are known."""
-        method = method_of(settings, low_rank=low_rank is not None)
-        if method is None or low_rank is not None:
+        if method_of(settings) is None or settings.likelihood == "squared":
             return Ahead(None)
 
         def compile_at_median() -> None:
@@ -443,9 +432,6 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
         """Factor the Gram matrix at the lengthscale that was given or chosen."""
         rows, labels, weights = data
         lengthscale = lengthscale_of(settings) if found is None else found.lengthscale
-        if found is None and samples_by_default(settings):
-            grid = lengthscale_grid(rows, as_kernel(settings.kernel))
-            lengthscale = Sampled(prior="log-uniform", grid=grid)
         hyperparameters = hyperparameters_of(settings)
         if found is not None and low_rank is None:  # the sampler of low rank needs tau free
             hyperparameters = found.hyperparameters
@@ -544,12 +530,13 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
     def _predictive(self, posterior: Posterior, settings: Settings) -> PredictiveDistribution:
         """Calibrate the posterior, if the model allows it and nobody interrupts."""
         how, plain = as_predictive(self.predictive), PredictiveDistribution(posterior)
+        several = self.selection_ is not None and settings.likelihood == "normalized"
         if not calibrates(settings, posterior.problem):
             return plain
         try:
             return plain.calibrated(
                 squares=how.squares and self.likelihood in ("auto", "normalized"),
-                lengthscale=posterior.lengthscale if self.selection_ is None else None,
+                lengthscale=None if several else posterior.lengthscale,
             )
         except KeyboardInterrupt:
             warnings.warn(

@@ -212,7 +212,7 @@ class PredictiveDistribution:
             fit, every = least_squares(roots, *data)
             held = np.searchsorted(fitted, which)
             logs = every[held]
-            if low_rank:
+            if problem.likelihood == "squared":
                 modes = logistic_modes(roots[0], *data, held)
                 fit, logs = averaged(fit, logs, modes, labels[which], weights[which])
         found = _HeldOut(

@@ -1,4 +1,4 @@
-"""Modes of kernel logistic regression on a basis of low rank, beside least squares.
+"""Modes of kernel logistic regression beside least squares, in the place of chains.
 
 Of many rows chains of (21) take long, and least squares alone lose where classes overlap: their
 functions have to follow the probabilities, which are rougher than their logarithms. The mode of
@@ -27,6 +27,13 @@ from bmsvm.prediction.squares import INTERCEPT_PRECISION, LeastSquares, Root
 
 PRECISIONS = 10.0 ** (np.arange(2, -8, -1) / 2)
 """Values of tau, as parts of the mean of k(x, x), decreasing."""
+
+NEAR_ZERO = 1e-6
+"""Axes of features shorter than this part of the longest, squared, are left out: modes are found in
+float32."""
+
+COLUMN_MULTIPLE = 32
+"""The number of axes is rounded up to a multiple of this, so that sizes share a program."""
 
 LARGEST_FOLD = 0.2
 """Largest share of the rows that a fold leaves out."""
@@ -59,7 +66,7 @@ def logistic_modes(
     Parameters
     ----------
     root
-        Features of n rows of a basis of low rank.
+        Features of n rows.
     labels, weights
         Classes and weights of these rows, shape (n,).
     n_classes
@@ -67,11 +74,12 @@ def logistic_modes(
     held
         Indices of the rows to predict without their labels, shape (h,).
     """
-    assert root.rotation is not None
     n, largest = len(labels), float(weights.max())
     design = root.design
     scale = float(np.mean(np.sum(design**2, axis=1)))
-    _, axes = scipy.linalg.eigh(design.T @ (weights[:, None] * design))
+    sizes, axes = scipy.linalg.eigh(design.T @ (weights[:, None] * design))
+    counted = int(np.sum(sizes > NEAR_ZERO * sizes[-1]))
+    axes = axes[:, -(counted + -counted % COLUMN_MULTIPLE) :]
     constant = np.full((n, 1), INTERCEPT_PRECISION**-0.5)
     turned = np.concatenate([design @ axes, constant], axis=1)
     folds = max(1, int(np.ceil(len(held) / (LARGEST_FOLD * n))))
@@ -93,7 +101,7 @@ def logistic_modes(
     held_out = np.tensordot(factors, left_out, 1)
     *slopes, level = np.tensordot(factors, found[:, :, -1], 1)
     return Modes(
-        root.rotation @ (axes @ np.array(slopes)),
+        root.to_design @ (axes @ np.array(slopes)),
         constant[0] * level,
         held_out,
         best_power(held_out, labels[held], weights[held])[1],

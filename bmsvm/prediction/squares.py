@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.special
 
+from bmsvm.kernels.factor import inverse_root
 from bmsvm.kernels.functions import Kernel, Precomputed, Stationary, gram_of, median_distance
 from bmsvm.kernels.low_rank import raw_basis
 from bmsvm.models import squared
@@ -68,6 +69,13 @@ class Root(NamedTuple):
     def design(self) -> np.ndarray:
         """Phi of the rows, shape (n, r)."""
         return self.factor.basis * np.sqrt(self.factor.eigenvalues)
+
+    @property
+    def to_design(self) -> np.ndarray:
+        """What makes Phi of the features, shape (q, r)."""
+        if self.rotation is not None:
+            return self.rotation
+        return self.factor.basis * inverse_root(self.factor.eigenvalues)
 
 
 class LeastSquares(NamedTuple):

@@ -9,21 +9,13 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from bmsvm._validation import check_count, check_row_weights, check_rows_and_labels
-from bmsvm.kernels.functions import Kernel, median_distance
+from bmsvm.kernels.functions import Kernel
 from bmsvm.models.hyperparameters import DEFAULT, Hyperparameters
 from bmsvm.prediction.squares import judge
 from bmsvm.selection.base import Method, Selection, check_stationary, representative_rows
 from bmsvm.selection.kernel import candidates_of
 
-__all__ = ["SquaresCV", "lengthscale_grid"]
-
-VALUES = 25
-"""Number of lengthscales of :func:`lengthscale_grid`."""
-
-
-def lengthscale_grid(rows: np.ndarray, kernel: Kernel) -> np.ndarray:
-    """Return values from 1/16 of the median distance of rows (n, p) to 16 times it, shape (G,)."""
-    return median_distance(rows, kernel) * np.geomspace(1 / 16, 16, VALUES)
+__all__ = ["SquaresCV"]
 
 
 @dataclass(frozen=True)
@@ -40,7 +32,7 @@ class SquaresCV(Method):
         Largest number of rows to use, chosen at random with the share of each class.
     """
 
-    max_rows: int = 1024
+    max_rows: int = 512
 
     def __post_init__(self) -> None:
         check_count("max_rows", self.max_rows, smallest=2)
