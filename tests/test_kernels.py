@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pytest
 from sklearn.gaussian_process.kernels import RBF, Matern
-from sklearn.metrics.pairwise import euclidean_distances, polynomial_kernel
+from sklearn.metrics.pairwise import euclidean_distances, laplacian_kernel, polynomial_kernel
 from tinygp import kernels as tinygp_kernels
 
 from bmsvm import prepare
@@ -15,6 +15,7 @@ from bmsvm.kernels import (
     Factor,
     Function,
     Gaussian,
+    Laplacian,
     Linear,
     Matern32,
     Matern52,
@@ -34,6 +35,9 @@ STATIONARY = {
     Gaussian(): lambda scale: RBF(scale),
     Matern32(): lambda scale: Matern(scale, nu=1.5),
     Matern52(): lambda scale: Matern(scale, nu=2.5),
+    Laplacian(): lambda scale: (
+        lambda *rows: laplacian_kernel(*(each / np.asarray(scale) for each in rows), gamma=1.0)
+    ),
 }
 
 
@@ -236,7 +240,12 @@ def test_polynomials_check_their_arguments(arguments: dict[str, Any], message: s
 
 def test_kernels_are_named_or_callable() -> None:
     names = {"gaussian": Gaussian, "rbf": Gaussian, "matern32": Matern32, "matern52": Matern52}
-    names |= {"linear": Linear, "poly": Polynomial, "precomputed": Precomputed}
+    names |= {
+        "laplacian": Laplacian,
+        "linear": Linear,
+        "poly": Polynomial,
+        "precomputed": Precomputed,
+    }
     assert {name: as_kernel(name) for name in names} == {
         name: kind() for name, kind in names.items()
     }

@@ -17,7 +17,7 @@ from bmsvm import (
     prepare,
     save,
 )
-from bmsvm.kernels import Gaussian, Linear, Matern32, Matern52, gram
+from bmsvm.kernels import Gaussian, Laplacian, Linear, Matern32, Matern52, gram
 from bmsvm.kernels.low_rank import (
     build_basis_map,
     landmarks_of,
@@ -72,7 +72,7 @@ def test_pivots_state_their_error_and_stop_at_it():
     assert len(landmarks_of(Linear(), None, ROWS, Nystrom())) == 2  # its rank
 
 
-@pytest.mark.parametrize("kernel", [Gaussian(), Matern32(), Matern52()], ids=str)
+@pytest.mark.parametrize("kernel", [Gaussian(), Matern32(), Matern52(), Laplacian()], ids=str)
 def test_waves_have_the_kernel_as_their_mean(kernel):
     """Products of Fourier features average to the kernel over frequencies; nothing remains.
 

@@ -15,12 +15,12 @@ from bmsvm.arviz import to_arviz
 from bmsvm.datasets import load_wine
 from bmsvm.prediction.calibration import best_power
 from bmsvm.selection import SquaresCV
-from bmsvm.selection.squares_cv import lengthscale_grid
 
 mpl.use("Agg")
 X, Y = load_wine(return_X_y=True)
 TRAIN = np.arange(len(Y)) % 3 > 0
 SETTINGS = {"likelihood": "squared", "num_samples": 60, "random_state": 0}
+ON_A_GRID = Sampled(prior="log-uniform", grid=np.geomspace(0.5, 50, 13))
 
 
 def fitted(**settings):
@@ -31,7 +31,7 @@ def fitted(**settings):
 def model():
     with warnings.catch_warnings():
         warnings.simplefilter("error", ConvergenceWarning)
-        return fitted(num_samples=50).fit_more(100)
+        return fitted(lengthscale=ON_A_GRID, num_samples=50).fit_more(100)
 
 
 def log_loss(model):
@@ -47,10 +47,9 @@ def test_it_classifies_wine(model):
     assert all(each.r_hat < 1.02 for each in model.diagnostics_.values())
 
 
-def test_the_lengthscale_is_sampled_around_the_median_distance(model):
+def test_the_lengthscale_is_sampled_on_its_grid(model):
     values = np.asarray(model.posterior_.problem.grid.values)
-    rows = model.standardized_rows(X[TRAIN])
-    np.testing.assert_allclose(values, lengthscale_grid(rows))
+    np.testing.assert_allclose(values, np.geomspace(0.5, 50, 13))
     drawn = model.posterior_.flat("lengthscale")
     assert np.all(np.isin(drawn, values))
     assert model.lengthscale_ == np.median(drawn)
@@ -58,11 +57,10 @@ def test_the_lengthscale_is_sampled_around_the_median_distance(model):
 
 
 @pytest.mark.slow
-def test_chains_predict_the_same(model):
+def test_chains_predict_the_same():
     """HMC at the same prior of theta; the probabilities differ by Monte Carlo error."""
-    prior = Sampled(prior="log-uniform", grid=np.asarray(model.posterior_.problem.grid.values))
     table, chains = (
-        fitted(lengthscale=prior, predictive="posterior", sampler=sampler, num_samples=200)
+        fitted(lengthscale=ON_A_GRID, predictive="posterior", sampler=sampler, num_samples=200)
         for sampler in ("auto", HMC())
     )
     one, other = (each.predict_proba(X[~TRAIN]) for each in (table, chains))
@@ -71,7 +69,7 @@ def test_chains_predict_the_same(model):
 
 
 def test_more_draws_are_those_of_a_longer_fit(model):
-    longer = fitted(num_samples=40).fit_more(110)
+    longer = fitted(lengthscale=ON_A_GRID, num_samples=40).fit_more(110)
     for name, value in model.run_.samples.items():
         np.testing.assert_array_equal(longer.run_.samples[name], value)
     np.testing.assert_array_equal(longer.predict_proba(X), model.predict_proba(X))
@@ -102,7 +100,7 @@ def test_it_is_seen_by_arviz_and_plots(model):
     draws = model.predictive_.sample(model.standardized_rows(X[:3]))
     np.testing.assert_allclose(draws.probabilities.sum(axis=-1), 1)
     # Probabilities given functions, softmax(kappa f / (sigma2 + s^2)), are those that are averaged.
-    plain = fitted(predictive="posterior", num_samples=150)
+    plain = fitted(lengthscale=ON_A_GRID, predictive="posterior", num_samples=150)
     found = plain.predictive_.sample(plain.standardized_rows(X[:3]))
     c = len(plain.classes_)
     noise = plain.posterior_.flat("noise_variance") + (0.5 / (c - 1)) ** 2
@@ -149,16 +147,19 @@ def test_lengthscale_by_rows_left_out_against_refitting():
     ]
     shares = scipy.special.softmax(scores)
     expected = np.exp(shares.sum(1) @ np.log(thetas))
-    assert SquaresCV().select(rows, labels).lengthscale == pytest.approx(expected, rel=1e-4)
+    found = SquaresCV().select(rows, labels, kernel="gaussian")
+    assert found.lengthscale == pytest.approx(expected, rel=1e-4)
 
 
-def test_low_rank_chooses_the_lengthscale_by_rows_left_out():
-    model = fitted(approximation=Nystrom(rank=60))
-    assert "scores" not in model.posterior_.samples
+@pytest.mark.parametrize("how", ["exact", Nystrom(rank=60)], ids=str)
+def test_the_lengthscale_is_chosen_by_rows_left_out(how):
+    model = fitted(approximation=how)
+    assert ("scores" in model.posterior_.samples) == (how == "exact")
     assert model.selection_.lengthscale == model.lengthscale_
     rows = model.standardized_rows(X[TRAIN])
     found = SquaresCV().select(rows, Y[TRAIN])
     assert found.lengthscale == model.lengthscale_
+    assert found.kernel == model.kernel_
     assert model.score(X[~TRAIN], Y[~TRAIN]) > 0.94
     few = SquaresCV(max_rows=50).select(rows, Y[TRAIN], row_weights=np.ones(len(rows)))
     assert few.num_rows == 50
