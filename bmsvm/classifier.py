@@ -60,6 +60,7 @@ from bmsvm.rows import in_pieces
 from bmsvm.scaling import Standardize, as_standardize
 from bmsvm.selection import Method, Selection, as_method
 from bmsvm.selection.base import representative_rows
+from bmsvm.selection.kernel import candidates_of
 
 __all__ = ["BMSVMClassifier"]
 
@@ -530,14 +531,16 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
     def _predictive(self, posterior: Posterior, settings: Settings) -> PredictiveDistribution:
         """Calibrate the posterior, if the model allows it and nobody interrupts."""
         how, plain = as_predictive(self.predictive), PredictiveDistribution(posterior)
-        several = self.selection_ is not None and settings.likelihood == "normalized"
-        if not calibrates(settings, posterior.problem):
+        problem, kernels, theta = posterior.problem, (settings.kernel,), posterior.lengthscale
+        if not calibrates(settings, problem):
             return plain
+        if not how.squares or self.likelihood not in ("auto", "normalized"):
+            kernels = ()
+        elif self.selection_ is not None and problem.likelihood == "normalized":
+            theta = None  # few rows: several are averaged
+            kernels = candidates_of(self.kernel if problem.basis_map is None else settings.kernel)
         try:
-            return plain.calibrated(
-                squares=how.squares and self.likelihood in ("auto", "normalized"),
-                lengthscale=None if several else posterior.lengthscale,
-            )
+            return plain.calibrated(squares=kernels, lengthscale=theta)
         except KeyboardInterrupt:
             warnings.warn(
                 "interrupted while the probabilities were calibrated: the model has all its draws, "

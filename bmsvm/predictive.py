@@ -16,7 +16,7 @@ import numpy as np
 
 from bmsvm._threads import few_blas_threads
 from bmsvm._validation import check_probability
-from bmsvm.kernels.functions import as_kernel
+from bmsvm.kernels.functions import Kernel, as_kernel
 from bmsvm.models.likelihoods import exclusion_probabilities
 from bmsvm.models.problem import Problem, chosen_rows
 from bmsvm.models.theta import nearest_on_grid
@@ -172,14 +172,15 @@ class PredictiveDistribution:
         return PredictiveDraws(functions, q, below.sum(axis=-1))
 
     def calibrated(
-        self, *, squares: bool = False, lengthscale: Any = None
+        self, *, squares: tuple[Kernel, ...] = (), lengthscale: Any = None
     ) -> PredictiveDistribution:
         """Return the distribution calibrated by leave-one-out.
 
         Parameters
         ----------
         squares
-            Whether it is pooled with least squares.
+            Kernels of the least squares with which it is pooled, which are averaged; none: it is
+            not pooled.
         lengthscale
             theta of these; None: several are averaged. With a basis of low rank it is that of the
             basis; where this was sampled on a grid, the value nearest to its posterior median.
@@ -190,7 +191,9 @@ class PredictiveDistribution:
         )
         return replace(self, calibration=calibration, squares=fit)
 
-    def _held_out(self, squares: bool, lengthscale: Any) -> tuple[_HeldOut, LeastSquares | None]:
+    def _held_out(
+        self, squares: tuple[Kernel, ...], lengthscale: Any
+    ) -> tuple[_HeldOut, LeastSquares | None]:
         """Predict training rows without their labels; and fit least squares, if wanted."""
         posterior, problem = self.posterior, self.posterior.problem
         n = len(posterior.training_rows)  # rows beyond are spare ones
@@ -206,8 +209,12 @@ class PredictiveDistribution:
             if low_rank:
                 problem, lengthscale = _one_basis(posterior)
             fitted = np.union1d(which, chosen_rows(n, SQUARES_ROWS if low_rank else n))
-            kernel = as_kernel(posterior.kernel)
-            roots = list(roots_of(problem, fitted, posterior.training_rows, kernel, lengthscale))
+            rows = posterior.training_rows
+            roots = [
+                root
+                for kernel in squares
+                for root in roots_of(problem, fitted, rows, kernel, lengthscale)
+            ]
             data = (labels[fitted], problem.n_classes, weights[fitted])
             fit, every = least_squares(roots, *data)
             held = np.searchsorted(fitted, which)
@@ -240,10 +247,13 @@ class PredictiveDistribution:
 
         At most 2000 of them, chosen at random, if the scores were integrated out.
         """
+        kernels: tuple[Kernel, ...] = ()
         theta = None
-        if self.squares is not None and len(self.squares.lengthscales) == 1:
-            theta = self.squares.lengthscales[0]
-        held_out, _ = self._held_out(self.squares is not None, theta)
+        if self.squares is not None:
+            kernels = tuple(dict.fromkeys(self.squares.kernels))
+            if len(self.squares.lengthscales) == 1:
+                theta = self.squares.lengthscales[0]
+        held_out, _ = self._held_out(kernels, theta)
         q, weights = held_out.draws, held_out.draw_weights
         if self.calibration is not None:
             q = calibrated_draws(q, held_out.squares, self.calibration, weights)

@@ -100,7 +100,12 @@ def test_the_average_follows_the_scores_of_held_out_rows(ahead):
     logs = scipy.special.log_softmax(RNG.normal(size=(len(HELD), CLASSES)), axis=1)
     score = logistic.best_power(logs, labels, weights)[1]
     fit = LeastSquares(
-        ROOT.kernel, "nystrom", ROOT.points, (1.0,), np.zeros((1, RANK, CLASSES)), np.zeros(CLASSES)
+        (ROOT.kernel,),
+        (1.0,),
+        "nystrom",
+        ROOT.points,
+        np.zeros((1, RANK, CLASSES)),
+        np.zeros(CLASSES),
     )
     modes = logistic.Modes(
         np.ones((RANK, CLASSES)), np.full(CLASSES, 2.0), functions, score + ahead

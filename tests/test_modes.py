@@ -248,7 +248,7 @@ def test_the_default_way_follows_the_model(settings, expected, monkeypatch):
 
     def choose(self, X, y, *, hyperparameters, **model):
         asked.append(type(self).__name__)
-        return Selection(3.0, hyperparameters, len(X))
+        return Selection(Gaussian(), 3.0, hyperparameters, len(X))
 
     for method in (ModeCV, Evidence):
         monkeypatch.setattr(method, "select", choose)

@@ -81,30 +81,31 @@ class Root(NamedTuple):
 class LeastSquares(NamedTuple):
     """Averaged functions of least squares, ``b + sum_g features_g(x) @ coefficients_g``.
 
-    kernel, kind, points
+    kernels, lengthscales
+        Kernel and theta of each term that counts; None where a kernel has no theta.
+    kind, points
         As in :class:`Root`.
-    lengthscales
-        theta of each term that counts; None where the kernel has none.
     coefficients
         Shape (g, q, c).
     intercept
         b, shape (c,).
     """
 
-    kernel: Kernel
+    kernels: tuple[Kernel, ...]
+    lengthscales: tuple[Any, ...]
     kind: str
     points: np.ndarray
-    lengthscales: tuple[Any, ...]
     coefficients: np.ndarray
     intercept: np.ndarray
 
     def log_probabilities(self, rows: np.ndarray) -> np.ndarray:
         """Log class probabilities at rows (m, p): shape (m, c)."""
         functions = np.tile(self.intercept, (len(rows), 1))
-        for theta, coefficients in zip(self.lengthscales, self.coefficients, strict=True):
+        terms = zip(self.kernels, self.lengthscales, self.coefficients, strict=True)
+        for kernel, theta, coefficients in terms:
             features = rows
-            if not isinstance(self.kernel, Precomputed):
-                features = raw_basis(self.kind, self.kernel.at(theta), rows, self.points)
+            if not isinstance(kernel, Precomputed):
+                features = raw_basis(self.kind, kernel.at(theta), rows, self.points)
             functions += features @ coefficients
         return scipy.special.log_softmax(functions, axis=1)
 
@@ -189,20 +190,22 @@ def exact_roots(rows: np.ndarray, kernel: Kernel, lengthscale: Any = None) -> It
 
 
 class _Scored(NamedTuple):
-    """Solutions of each theta (G,) at each tau (T,).
+    """Solutions of each root (G,) at each tau (T,).
 
-    root
-        That of the last theta.
-    lengthscales
-        theta, shape (G,).
+    kernels, lengthscales
+        Of the roots.
+    kind, points
+        The same of all roots.
     solutions
         Shape (G, T).
     powers, scores
         Best power of each, and its log score at rows left out; shape (G, T).
     """
 
-    root: Root
+    kernels: list[Kernel]
     lengthscales: list[Any]
+    kind: str
+    points: np.ndarray
     solutions: list[list[_Solution]]
     powers: np.ndarray
     scores: np.ndarray
@@ -218,15 +221,16 @@ def _scored(
 ) -> _Scored:
     """Solve at each theta and tau, and score how rows are predicted without their labels."""
     codes = class_codes(n_classes)[labels]
-    thetas, found, scored = [], [], []
+    kernels, thetas, found, scored = [], [], [], []
     for root in roots:
         scale = np.mean(root.factor.basis**2 @ root.factor.eigenvalues)  # mean of k(x, x)
         solutions = list(_solutions(root, codes, weights, PRECISIONS * max(scale, TINY)))
         scored.append([best_power(each.held_out, labels, weights) for each in solutions])
         found.append(solutions)
+        kernels.append(root.kernel)
         thetas.append(root.lengthscale)
     powers, scores = np.moveaxis(np.array(scored), -1, 0)  # (G, T) each
-    return _Scored(root, thetas, found, powers, scores)
+    return _Scored(kernels, thetas, root.kind, root.points, found, powers, scores)
 
 
 class Judged(NamedTuple):
@@ -269,7 +273,7 @@ def least_squares(
     Parameters
     ----------
     roots
-        One for each theta.
+        One for each kernel and theta, of the same rows.
     labels
         Class index of each row, shape (n,).
     n_classes
@@ -283,22 +287,21 @@ def least_squares(
         The fit, and log probabilities of each row without its label, shape (n, c).
     """
     found = _scored(roots, labels, n_classes, weights)
-    root, thetas, solutions, powers, _ = found
     shares = np.where(found.shares < SMALLEST_SHARE, 0.0, found.shares)
-    factors = powers * shares / shares.sum()
+    factors = found.powers * shares / shares.sum()
 
     def averaged(g: int) -> _Solution:
-        """Sum of the solutions of one theta, times their factors."""
-        parts = zip(*solutions[g], strict=True)
+        """Sum of the solutions of one root, times their factors."""
+        parts = zip(*found.solutions[g], strict=True)
         return _Solution(*(np.tensordot(factors[g], np.array(part), 1) for part in parts))
 
-    counted = [g for g in range(len(thetas)) if np.any(factors[g] > 0)]
+    counted = [g for g in range(len(factors)) if np.any(factors[g] > 0)]
     terms = [averaged(g) for g in counted]
     fit = LeastSquares(
-        root.kernel,
-        root.kind,
-        root.points,
-        tuple(thetas[g] for g in counted),
+        tuple(found.kernels[g] for g in counted),
+        tuple(found.lengthscales[g] for g in counted),
+        found.kind,
+        found.points,
         np.array([term.coefficients for term in terms]),
         np.sum([term.intercept for term in terms], axis=0),
     )
