@@ -79,7 +79,7 @@ class Predicting:
         """The posterior of the model."""
         return self.predictive_.posterior
 
-    def standardized_rows(self, X: Any) -> Any:
+    def standardized_rows(self, X: Any) -> np.ndarray:
         """Check new rows (m, p), and return them as the kernel of the fitted model sees them."""
         raise NotImplementedError
 

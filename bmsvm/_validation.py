@@ -9,8 +9,6 @@ import numpy as np
 import scipy.sparse
 from jax.typing import ArrayLike
 
-from bmsvm.rows import PiecewiseRows
-
 
 def check_choice(name: str, value: object, choices: Collection[str]) -> None:
     """Raise ``ValueError`` unless ``value`` is one of ``choices``."""
@@ -203,17 +201,16 @@ def check_defined(values: np.ndarray, first: int = 0) -> None:
 
 
 def check_rows_and_labels(
-    X: ArrayLike | PiecewiseRows, y: ArrayLike, *, precomputed: bool = False
-) -> tuple[Any, np.ndarray, np.ndarray]:
-    """Check rows and labels; rows that are read in pieces are checked when they are read.
+    X: ArrayLike, y: ArrayLike, *, precomputed: bool = False
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Check rows and labels.
 
     Returns
     -------
     tuple
-        Rows (n, p) as floats, or as given if they are read in pieces; the sorted classes (c,), and
-        the class index of each row (n,).
+        Rows (n, p) as floats; the sorted classes (c,), and the class index of each row (n,).
     """
-    rows = X if isinstance(X, PiecewiseRows) else _as_matrix("X", X)
+    rows = _as_matrix("X", X)
     labels = _as_labels(y)
     n = rows.shape[0]
     if labels.shape[0] != n:

@@ -28,7 +28,6 @@ from bmsvm.prediction.conformal import HeldOutRows, conformal_sets
 from bmsvm.prediction.evaluate import pad_rows
 from bmsvm.prediction.logistic import averaged, logistic_modes
 from bmsvm.prediction.squares import LeastSquares, least_squares, roots_of
-from bmsvm.rows import PiecewiseRows
 
 SQUARES_ROWS = 16384
 """Rows that least squares fit at least, if there are more and the basis is of low rank."""
@@ -99,9 +98,7 @@ class PredictiveDistribution:
     calibration: Calibration | None = None
     squares: LeastSquares | None = None
 
-    def draws(
-        self, rows: np.ndarray | PiecewiseRows, *, functions: bool = False
-    ) -> Iterator[_Part]:
+    def draws(self, rows: np.ndarray, *, functions: bool = False) -> Iterator[_Part]:
         """Draw class probabilities q of rows (m, p), block by block.
 
         Parameters
@@ -122,16 +119,14 @@ class PredictiveDistribution:
                 q = calibrated_draws(q, other, self.calibration)
             yield _Part(part.rows, q, part.functions)
 
-    def probabilities(self, rows: np.ndarray | PiecewiseRows) -> np.ndarray:
+    def probabilities(self, rows: np.ndarray) -> np.ndarray:
         """Class probabilities, the mean of q over the draws: shape (m, c)."""
         means = np.empty((len(rows), self.posterior.n_classes))
         for part in self.draws(rows):
             means[part.rows] = part.probabilities.mean(axis=-1)
         return means
 
-    def uncertainty(
-        self, rows: np.ndarray | PiecewiseRows, level: float = 0.9
-    ) -> uncertainty.Uncertainty:
+    def uncertainty(self, rows: np.ndarray, level: float = 0.9) -> uncertainty.Uncertainty:
         """Credible intervals of the probabilities, and their entropy split in two.
 
         Parameters
@@ -251,7 +246,7 @@ class PredictiveDistribution:
         return HeldOutRows(held_out.labels, means, self.posterior.loo_draws, weights)
 
     def conformal_sets(
-        self, rows: np.ndarray | PiecewiseRows, level: float, *, by_class: bool = False
+        self, rows: np.ndarray, level: float, *, by_class: bool = False
     ) -> np.ndarray:
         """Return sets of classes by jackknife+ (:mod:`bmsvm.prediction.conformal`): shape (m, c).
 

@@ -312,8 +312,8 @@ def median_distance(rows: ArrayLike, limit: int = 2000) -> float:
     Pairs of equal rows do not count; the result is 1 if there are no others. At most ``limit``
     rows, evenly spaced, are used.
     """
-    given: Any = rows if hasattr(rows, "shape") else np.asarray(rows)
-    some = np.asarray(given[:: -(-given.shape[0] // limit)], np.float64)
+    given = np.asarray(rows)
+    some = given[:: -(-len(given) // limit)].astype(np.float64)
     distances = scipy.spatial.distance.pdist(some)
     apart = distances[distances > 0]
     return float(np.median(apart)) if apart.size else 1.0
