@@ -2,7 +2,6 @@
 
 import functools
 import tracemalloc
-import warnings
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -144,24 +143,6 @@ def test_the_lengthscale_is_chosen_on_some_of_the_rows(monkeypatch):
     assert model.selection_.lengthscale == 1.25
     expected = prepare(X, y, lengthscale=1.25, approximation=how).factor.eigenvalues
     np.testing.assert_allclose(prepared[0].factor.eigenvalues, expected, rtol=1e-6)
-
-
-def test_a_fit_tells_once_that_its_basis_misses_its_tolerance(monkeypatch):
-    def stop(kernel, key, problem, **settings):
-        raise Stop
-
-    monkeypatch.setattr(classifier, "run_chains", stop)
-    X, y = data(400)
-    for rank, told in ((5, 1), (400, 0)):
-        how = Nystrom(tolerance=0.05, max_rank=rank)
-        model = BMSVMClassifier(lengthscale=1.0, approximation=how)
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            with pytest.raises(Stop):
-                model.fit(X, y)
-        found = [each for each in caught if "basis of low rank leaves" in str(each.message)]
-        assert len(found) == told
-        assert all(each.filename == __file__ for each in found)
 
 
 @functools.cache
