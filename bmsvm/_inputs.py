@@ -16,12 +16,6 @@ from bmsvm.kernels.functions import Precomputed
 from bmsvm.scaling import Scaling, as_standardize, learn
 
 
-def check_flag(name: str, value: object) -> None:
-    """Raise ``ValueError`` unless ``value`` is True or False."""
-    if not isinstance(value, bool | np.bool_):
-        raise ValueError(f"{name} must be True or False; got {value!r}")
-
-
 def is_precomputed(kernel: Any) -> bool:
     """Whether a kernel, given by name or as an object, is a Gram matrix."""
     named = isinstance(kernel, str) and kernel == "precomputed"
