@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -66,20 +64,6 @@ def _words(X: Any, estimator: str) -> str:
     )
 
 
-@contextmanager
-def _saying_what_helps(X: Any, estimator: str) -> Iterator[None]:
-    """Let scikit-learn's errors for NaN and strings in X name the transformer that is missing."""
-    try:
-        yield
-    except ValueError as error:
-        said_by_sklearn = str(error)
-        if said_by_sklearn.startswith("Input X contains NaN"):
-            raise ValueError(_missing_values(X, estimator)) from None
-        if said_by_sklearn.startswith("could not convert string to float"):
-            raise ValueError(_words(X, estimator)) from None
-        raise
-
-
 def combined_weights(
     sample_weight: Any, class_weight: dict[Any, float] | str | None, X: Any, y: np.ndarray
 ) -> np.ndarray:
@@ -108,11 +92,22 @@ class KernelInputs:
         return tags
 
     def _validated(self, X: Any, *args: Any, **kwargs: Any) -> Any:
-        """Return rows as scikit-learn checks them, in float64."""
-        if is_precomputed(self.kernel):
+        """Return rows as scikit-learn checks them, in float64.
+
+        Its errors for NaN and strings in rows are replaced by ones that name the transformer that
+        is missing.
+        """
+        try:
             return validate_data(self, X, *args, dtype=np.float64, **kwargs)
-        with _saying_what_helps(X, type(self).__name__):
-            return validate_data(self, X, *args, dtype=np.float64, **kwargs)
+        except ValueError as error:
+            if is_precomputed(self.kernel):
+                raise
+            name = type(self).__name__
+            if str(error).startswith("Input X contains NaN"):
+                raise ValueError(_missing_values(X, name)) from None
+            if str(error).startswith("could not convert string to float"):
+                raise ValueError(_words(X, name)) from None
+            raise
 
     def _checked_data(
         self, X: Any, y: Any, sample_weight: Any

@@ -174,8 +174,7 @@ def _as_labels(y: ArrayLike) -> np.ndarray:
                 "y must have labels of one type; "
                 f"got y[{one}] = {said(given[one])} and y[{other}] = {said(given[other])}"
             )
-    if labels.dtype.kind not in "iub":
-        check_no_missing_labels(given)
+    check_no_missing_labels(given)
     return labels
 
 

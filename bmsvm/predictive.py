@@ -20,7 +20,7 @@ from bmsvm.kernels.functions import as_kernel
 from bmsvm.models.likelihoods import exclusion_probabilities
 from bmsvm.models.problem import Problem, chosen_rows
 from bmsvm.models.theta import nearest_on_grid
-from bmsvm.posterior import Posterior
+from bmsvm.posterior import Evaluated, Posterior
 from bmsvm.prediction import uncertainty
 from bmsvm.prediction.basis_error import probability_error
 from bmsvm.prediction.calibration import Calibration, best_calibration, calibrated_draws
@@ -53,14 +53,6 @@ class PredictiveDraws(NamedTuple):
     functions: np.ndarray
     probabilities: np.ndarray
     labels: np.ndarray
-
-
-class _Part(NamedTuple):
-    """Draws at some rows: class probabilities q (m, c, s) and functions (m, c, s), if wanted."""
-
-    rows: slice
-    probabilities: np.ndarray
-    functions: np.ndarray
 
 
 class _HeldOut(NamedTuple):
@@ -98,7 +90,7 @@ class PredictiveDistribution:
     calibration: Calibration | None = None
     squares: LeastSquares | None = None
 
-    def draws(self, rows: np.ndarray, *, functions: bool = False) -> Iterator[_Part]:
+    def draws(self, rows: np.ndarray, *, functions: bool = False) -> Iterator[Evaluated]:
         """Draw class probabilities q of rows (m, p), block by block.
 
         Parameters
@@ -117,7 +109,7 @@ class PredictiveDistribution:
                     with few_blas_threads(len(self.squares.points)):
                         other = self.squares.log_probabilities(block)[:size]
                 q = calibrated_draws(q, other, self.calibration)
-            yield _Part(part.rows, q, part.functions)
+            yield part._replace(probabilities=q)
 
     def probabilities(self, rows: np.ndarray) -> np.ndarray:
         """Class probabilities, the mean of q over the draws: shape (m, c)."""
@@ -153,9 +145,8 @@ class PredictiveDistribution:
         The random numbers of a label depend on the seed and on the index of its row.
         """
         parts = list(self.draws(rows, functions=True))
-        functions, q = (
-            np.concatenate([part[which] for part in parts]).transpose(2, 0, 1) for which in (2, 1)
-        )
+        functions = np.concatenate([part.functions for part in parts]).transpose(2, 0, 1)
+        q = np.concatenate([part.probabilities for part in parts]).transpose(2, 0, 1)
         uniform = np.stack(
             [
                 np.random.default_rng((self.posterior.seed, LABEL_STREAM, row)).uniform(size=len(q))

@@ -150,10 +150,9 @@ def _sample(rows: np.ndarray) -> np.ndarray:
     """Return all rows, or a random sample of them in their order, in float64."""
     n, p = rows.shape
     count = min(SAMPLE_ROWS, max(SAMPLE_SIZE // p, 1))
-    if n <= count:
-        return np.asarray(rows, np.float64)
-    numbers = np.random.default_rng(0).choice(n, count, replace=False)
-    return np.asarray(rows[np.sort(numbers)], np.float64)
+    if n > count:
+        rows = rows[np.sort(np.random.default_rng(0).choice(n, count, replace=False))]
+    return np.asarray(rows, np.float64)
 
 
 def _robust(rows: np.ndarray) -> Scaling:

@@ -54,24 +54,21 @@ ALIGNMENT = 64
 """Bytes to which JAX aligns arrays."""
 
 
-@dataclass(frozen=True)
 class Approximation:
     """Base of the low-rank approximations of a Gram matrix."""
 
-    def _check(self, smallest_rank: int, **counts: int | None) -> None:
-        for name, value in counts.items():
-            if value is not None:
-                check_count(name, value, smallest=smallest_rank)
-        dtype, seed = cast(Any, self).dtype, cast(Any, self).seed
-        check_count("seed", seed, smallest=0)
-        if dtype is not None:
-            check_choice("dtype", dtype, ("float32", "float64"))
+    dtype: str | None
+    seed: int
+
+    def __post_init__(self) -> None:
+        check_count("seed", self.seed, smallest=0)
+        if self.dtype is not None:
+            check_choice("dtype", self.dtype, ("float32", "float64"))
 
     @property
     def basis_dtype(self) -> np.dtype:
         """Type in which the basis is kept."""
-        dtype = cast(Any, self).dtype
-        return np.dtype(jnp.result_type(float) if dtype is None else dtype)
+        return np.dtype(jnp.result_type(float) if self.dtype is None else self.dtype)
 
 
 @dataclass(frozen=True)
@@ -99,8 +96,10 @@ class Nystrom(Approximation):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        self._check(1, rank=self.rank)
-        self._check(2, max_rank=self.max_rank)
+        super().__post_init__()
+        if self.rank is not None:
+            check_count("rank", self.rank)
+        check_count("max_rank", self.max_rank, smallest=2)
         check_positive("tolerance", self.tolerance)
 
 
@@ -123,7 +122,8 @@ class Fourier(Approximation):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        self._check(2, rank=self.rank)
+        super().__post_init__()
+        check_count("rank", self.rank, smallest=2)
 
 
 @jax.tree_util.register_dataclass

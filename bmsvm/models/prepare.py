@@ -191,8 +191,8 @@ def prepare(
     weights = None if row_weights is None else check_row_weights(row_weights, len(rows))
     check_count("spare_rows", spare_rows, smallest=0, largest=MOST_SPARE_ROWS)
     if spare_rows:
-        weights = np.append(np.ones(len(rows)) if weights is None else weights, [0.0] * spare_rows)
-        labels = np.append(labels, [0] * spare_rows)
+        weights = np.pad(np.ones(len(rows)) if weights is None else weights, (0, spare_rows))
+        labels = np.pad(labels, (0, spare_rows))
     name = "X" if precomputed else "kernel"
     data = _Data(rows, labels, len(classes), coupling, spare_rows, name)
     # Factors are computed on the host in float64 before they are given to JAX.
