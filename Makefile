@@ -15,7 +15,7 @@ LOWEST_PYTHON ?= python3.11
 LOWEST_TESTS ?= tests/test_arviz.py tests/test_checkpoint.py tests/test_classifier.py tests/test_cli.py \
     tests/test_kernels.py tests/test_larger_model.py tests/test_loo.py \
     tests/test_machines_solution.py tests/test_numpyro_citizen.py tests/test_persistence_roundtrip.py \
-    tests/test_plots.py tests/test_report.py tests/test_rows.py tests/test_scaling.py tests/test_warnings.py
+    tests/test_plots.py tests/test_report.py tests/test_scaling.py tests/test_warnings.py
 
 # python3 if it is new enough, else the first versioned interpreter that starts.
 NEW_ENOUGH := -c 'import sys; sys.exit(sys.version_info < (3, 11))'

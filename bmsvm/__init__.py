@@ -20,7 +20,6 @@ if TYPE_CHECKING:  # for type checkers and editors; tests/test_house.py compares
     from bmsvm.persistence import load, save
     from bmsvm.posterior import Posterior
     from bmsvm.predictive import PredictiveDistribution
-    from bmsvm.rows import from_batches
     from bmsvm.selection import Evidence, ModeCV
 
 __all__ = [
@@ -48,7 +47,6 @@ __all__ = [
     "Table",
     "__version__",
     "enable_compilation_cache",
-    "from_batches",
     "load",
     "prepare",
     "run_chains",
@@ -66,7 +64,6 @@ _HOMES = {
     "persistence": ("load", "save"),
     "posterior": ("Posterior",),
     "predictive": ("PredictiveDistribution",),
-    "rows": ("from_batches",),
     "selection": ("Evidence", "ModeCV"),
 }
 """The public names of each module."""
@@ -76,7 +73,7 @@ _HOME = {name: home for home, names in _HOMES.items() for name in names}
 _MODULES = (
     *("arviz", "checkpoint", "classifier", "convergence", "conversion", "datasets", "inference"),
     *("kernels", "machines", "models", "persistence", "plots", "posterior", "prediction"),
-    *("predictive", "report", "rows", "scaling", "selection", "summary"),
+    *("predictive", "report", "scaling", "selection", "summary"),
 )
 """Modules that are attributes of the package without an import of their own."""
 

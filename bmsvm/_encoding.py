@@ -41,7 +41,6 @@ from bmsvm.posterior import Posterior
 from bmsvm.prediction.calibration import Calibration
 from bmsvm.prediction.squares import LeastSquares
 from bmsvm.predictive import PredictiveDistribution
-from bmsvm.rows import PiecewiseRows
 from bmsvm.scaling import Scaling
 from bmsvm.selection import (
     Evidence,
@@ -103,7 +102,6 @@ TYPES: dict[tuple[type, str], Any] = {
     (BMSVMGibbs, "given"): types.NoneType,
     (BMSVMGibbs, "kernel"): functions.Kernel | str,
     (Posterior, "kernel"): functions.Kernel | str,
-    (Posterior, "training_rows"): np.ndarray,
     (theta.KernelFamily, "build"): theta.KernelOfLengthscale,
     (theta.KernelFamily, "prior"): dict[str, Uniform | LogUniform],
 }
@@ -140,8 +138,8 @@ def encode(value: Any, name: str, arrays: dict[str, np.ndarray]) -> Any:
             return {"jax": _stored(np.asarray(value), name, arrays)}
         case np.generic() if value.dtype.name in NUMBERS:
             return {"scalar": encode(value.item(), name, arrays), "dtype": value.dtype.name}
-        case np.ndarray() | PiecewiseRows():
-            return _encode_numpy(np.asarray(value), name, arrays)
+        case np.ndarray():
+            return _encode_numpy(value, name, arrays)
         case int():
             return int(value)
         case float():

@@ -2,30 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import (
-    _check_sample_weight,
-    check_consistent_length,
-    column_or_1d,
-    validate_data,
-)
+from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from bmsvm._validation import check_no_missing_labels, check_row_weights, said
 from bmsvm.kernels.functions import Precomputed
-from bmsvm.rows import PiecewiseRows, in_pieces
 from bmsvm.scaling import Scaling, as_standardize, learn
-
-
-def check_flag(name: str, value: object) -> None:
-    """Raise ``ValueError`` unless ``value`` is True or False."""
-    if not isinstance(value, bool | np.bool_):
-        raise ValueError(f"{name} must be True or False; got {value!r}")
 
 
 def is_precomputed(kernel: Any) -> bool:
@@ -78,20 +64,6 @@ def _words(X: Any, estimator: str) -> str:
     )
 
 
-@contextmanager
-def _saying_what_helps(X: Any, estimator: str) -> Iterator[None]:
-    """Let scikit-learn's errors for NaN and strings in X name the transformer that is missing."""
-    try:
-        yield
-    except ValueError as error:
-        said_by_sklearn = str(error)
-        if said_by_sklearn.startswith("Input X contains NaN"):
-            raise ValueError(_missing_values(X, estimator)) from None
-        if said_by_sklearn.startswith("could not convert string to float"):
-            raise ValueError(_words(X, estimator)) from None
-        raise
-
-
 def combined_weights(
     sample_weight: Any, class_weight: dict[Any, float] | str | None, X: Any, y: np.ndarray
 ) -> np.ndarray:
@@ -119,36 +91,32 @@ class KernelInputs:
         tags.input_tags.pairwise = is_precomputed(self.kernel)
         return tags
 
-    def _reads_in_pieces(self, X: Any) -> bool:
-        """Whether X is read in pieces and never copied as a whole."""
-        return False
-
     def _validated(self, X: Any, *args: Any, **kwargs: Any) -> Any:
-        """Return rows in memory as scikit-learn checks them, in float64."""
-        if is_precomputed(self.kernel):
-            return validate_data(self, X, *args, dtype=np.float64, **kwargs)
-        with _saying_what_helps(X, type(self).__name__):
-            return validate_data(self, X, *args, dtype=np.float64, **kwargs)
+        """Return rows as scikit-learn checks them, in float64.
 
-    def _pieces_and_labels(self, X: Any, y: Any) -> tuple[PiecewiseRows, np.ndarray]:
-        """Return rows that are read in pieces, with their labels."""
-        rows = PiecewiseRows(X)
-        y = column_or_1d(np.asarray(y), warn=True)
-        check_consistent_length(X, y)
-        validate_data(self, rows[:2], ensure_min_samples=2)
-        return rows, y
+        Its errors for NaN and strings in rows are replaced by ones that name the transformer that
+        is missing.
+        """
+        try:
+            return validate_data(self, X, *args, dtype=np.float64, **kwargs)
+        except ValueError as error:
+            if is_precomputed(self.kernel):
+                raise
+            name = type(self).__name__
+            if str(error).startswith("Input X contains NaN"):
+                raise ValueError(_missing_values(X, name)) from None
+            if str(error).startswith("could not convert string to float"):
+                raise ValueError(_words(X, name)) from None
+            raise
 
     def _checked_data(
         self, X: Any, y: Any, sample_weight: Any
-    ) -> tuple[Any, np.ndarray, np.ndarray]:
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return rows of positive weight, class index and weight of each; learn the classes.
 
         ``kept_rows_`` has the indices of these rows, or None if they are all rows.
         """
-        if self._reads_in_pieces(X):
-            X, y = self._pieces_and_labels(X, y)
-        else:
-            X, y = self._validated(X, y, ensure_min_samples=2)
+        X, y = self._validated(X, y, ensure_min_samples=2)
         check_classification_targets(y)
         check_no_missing_labels(y)
         precomputed = is_precomputed(self.kernel)
@@ -158,10 +126,7 @@ class KernelInputs:
             )
         weights = combined_weights(sample_weight, self.class_weight, X, y)
         kept = weights > 0
-        if isinstance(X, PiecewiseRows):
-            X = X if kept.all() else X.taking(np.flatnonzero(kept))
-        else:
-            X = X[np.ix_(kept, kept)] if precomputed else X[kept]
+        X = X[np.ix_(kept, kept)] if precomputed else X[kept]
         y, weights = y[kept], weights[kept]
         self.classes_, labels = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
@@ -172,7 +137,7 @@ class KernelInputs:
         self.kept_rows_ = None if kept.all() else np.flatnonzero(kept)
         return X, labels, weights
 
-    def _learn_inputs(self, X: Any, weights: np.ndarray | None = None) -> None:
+    def _learn_inputs(self, X: np.ndarray, weights: np.ndarray | None = None) -> None:
         """Learn the scaling of the features, by ``standardize``."""
         how = None if is_precomputed(self.kernel) else as_standardize(self.standardize)
         self.scaling_ = None if how is None else learn(X, how, weights)
@@ -182,23 +147,17 @@ class KernelInputs:
         rows = np.asarray(rows)
         return rows if self.scaling_ is None else self.scaling_.invert(rows)
 
-    def _standardized(self, X: Any) -> Any:
+    def _standardized(self, X: np.ndarray) -> np.ndarray:
         """Return checked rows as the kernel sees them."""
-        if self.scaling_ is None:
-            return X
-        return X.scaled(self.scaling_) if isinstance(X, PiecewiseRows) else self.scaling_.apply(X)
+        return X if self.scaling_ is None else self.scaling_.apply(X)
 
-    def checked_rows(self, X: Any) -> Any:
+    def checked_rows(self, X: Any) -> np.ndarray:
         """Check new rows (m, p), and return them in the units of the data, in float64."""
-        if in_pieces(X) and not is_precomputed(self.kernel):
-            rows = PiecewiseRows(X)
-            validate_data(self, rows[:1], reset=False)
-            return rows
         X = self._validated(X, reset=False)
         if self.kept_rows_ is not None and is_precomputed(self.kernel):
             X = X[:, self.kept_rows_]
         return X
 
-    def standardized_rows(self, X: Any) -> Any:
+    def standardized_rows(self, X: Any) -> np.ndarray:
         """Check new rows (m, p), and return them as the kernel of the fitted model sees them."""
         return self._standardized(self.checked_rows(X))

@@ -10,8 +10,7 @@ import xarray
 from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
-from bmsvm._inputs import check_flag
-from bmsvm._validation import check_choice, check_probability, labels_of_rows
+from bmsvm._validation import check_choice, check_flag, check_probability, labels_of_rows
 from bmsvm.posterior import Posterior
 from bmsvm.prediction import uncertainty
 from bmsvm.predictive import PredictiveDistribution
@@ -79,7 +78,7 @@ class Predicting:
         """The posterior of the model."""
         return self.predictive_.posterior
 
-    def standardized_rows(self, X: Any) -> Any:
+    def standardized_rows(self, X: Any) -> np.ndarray:
         """Check new rows (m, p), and return them as the kernel of the fitted model sees them."""
         raise NotImplementedError
 

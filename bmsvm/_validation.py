@@ -7,9 +7,7 @@ from typing import Any, cast
 
 import numpy as np
 import scipy.sparse
-from jax.typing import ArrayLike
-
-from bmsvm.rows import PiecewiseRows
+from numpy.typing import ArrayLike
 
 
 def check_choice(name: str, value: object, choices: Collection[str]) -> None:
@@ -19,6 +17,12 @@ def check_choice(name: str, value: object, choices: Collection[str]) -> None:
         raise ValueError(f"{name} must be one of {listed}; got {value!r}")
 
 
+def check_flag(name: str, value: object) -> None:
+    """Raise ``ValueError`` unless ``value`` is True or False."""
+    if not isinstance(value, bool | np.bool_):
+        raise ValueError(f"{name} must be True or False; got {value!r}")
+
+
 def check_positive(name: str, value: Any) -> None:
     """Raise ``ValueError`` unless ``value`` is a positive finite number."""
     good = isinstance(value, int | float | np.number) and bool(np.isfinite(value)) and value > 0
@@ -26,8 +30,8 @@ def check_positive(name: str, value: Any) -> None:
         raise ValueError(f"{name} must be a positive finite number; got {value!r}")
 
 
-def check_bounds(name: str, bounds: Any) -> tuple[float, float]:
-    """Return two positive finite numbers, the smaller first, or raise ``ValueError``."""
+def check_bounds(name: str, bounds: Any) -> None:
+    """Raise ``ValueError`` unless ``bounds`` are two positive finite numbers, the smaller first."""
     try:
         low, high = (float(bound) for bound in bounds)
         good = 0 < low < high < np.inf
@@ -38,7 +42,6 @@ def check_bounds(name: str, bounds: Any) -> tuple[float, float]:
             f"{name} must be two positive numbers, the smaller first, such as (0.1, 200); "
             f"got {bounds!r}"
         )
-    return low, high
 
 
 def positive_numbers(values: Any) -> np.ndarray | None:
@@ -111,41 +114,38 @@ def _number(value: Any) -> bool:
     return True
 
 
-def _as_matrix(name: str, value: Any) -> np.ndarray:
-    if scipy.sparse.issparse(value):
+def _as_matrix(X: Any) -> np.ndarray:
+    """Rows (n, p) as an array of finite floats."""
+    if scipy.sparse.issparse(X):
         raise ValueError(
-            f"{name} must be a dense matrix; got a sparse {type(value).__name__} "
-            f"of shape {value.shape}: pass {name}.toarray()"
+            f"X must be a dense matrix; got a sparse {type(X).__name__} "
+            f"of shape {X.shape}: pass X.toarray()"
         )
     try:
-        matrix = np.asarray(value)
+        matrix = np.asarray(X)
     except ValueError as error:
-        raise ValueError(f"{name} must be a matrix of numbers; {error}") from None
+        raise ValueError(f"X must be a matrix of numbers; {error}") from None
     if matrix.ndim != 2:
-        raise ValueError(
-            f"{name} must have two dimensions (rows, features); got shape {matrix.shape}"
-        )
+        raise ValueError(f"X must have two dimensions (rows, features); got shape {matrix.shape}")
     if matrix.shape[1] < 1:
-        raise ValueError(f"{name} must have at least one feature; got shape {matrix.shape}")
+        raise ValueError(f"X must have at least one feature; got shape {matrix.shape}")
     if matrix.dtype.kind == "O":
         for (row, column), cell in np.ndenumerate(matrix):
             if not _number(cell):
                 raise ValueError(
-                    f"{name} must be a matrix of numbers; got {name}[{row}, {column}] = {cell!r}"
+                    f"X must be a matrix of numbers; got X[{row}, {column}] = {cell!r}"
                 )
     elif matrix.dtype.kind not in "fiub":
-        first = f", {name}[0, 0] = {said(matrix[0, 0])}" if matrix.size else ""
-        raise ValueError(
-            f"{name} must be a matrix of real numbers; got dtype {matrix.dtype}{first}"
-        )
+        first = f", X[0, 0] = {said(matrix[0, 0])}" if matrix.size else ""
+        raise ValueError(f"X must be a matrix of real numbers; got dtype {matrix.dtype}{first}")
     if matrix.dtype.kind != "f":
         matrix = matrix.astype(np.float64)
     bad = np.argwhere(~np.isfinite(matrix))
     if len(bad):
         row, column = bad[0]
         raise ValueError(
-            f"{name} must be finite; {len(bad)} entries are not, the first is "
-            f"{name}[{row}, {column}] = {matrix[row, column]}"
+            f"X must be finite; {len(bad)} entries are not, the first is "
+            f"X[{row}, {column}] = {matrix[row, column]}"
         )
     return matrix
 
@@ -174,8 +174,7 @@ def _as_labels(y: ArrayLike) -> np.ndarray:
                 "y must have labels of one type; "
                 f"got y[{one}] = {said(given[one])} and y[{other}] = {said(given[other])}"
             )
-    if labels.dtype.kind not in "iub":
-        check_no_missing_labels(given)
+    check_no_missing_labels(given)
     return labels
 
 
@@ -203,17 +202,16 @@ def check_defined(values: np.ndarray, first: int = 0) -> None:
 
 
 def check_rows_and_labels(
-    X: ArrayLike | PiecewiseRows, y: ArrayLike, *, precomputed: bool = False
-) -> tuple[Any, np.ndarray, np.ndarray]:
-    """Check rows and labels; rows that are read in pieces are checked when they are read.
+    X: ArrayLike, y: ArrayLike, *, precomputed: bool = False
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Check rows and labels.
 
     Returns
     -------
     tuple
-        Rows (n, p) as floats, or as given if they are read in pieces; the sorted classes (c,), and
-        the class index of each row (n,).
+        Rows (n, p) as floats; the sorted classes (c,), and the class index of each row (n,).
     """
-    rows = X if isinstance(X, PiecewiseRows) else _as_matrix("X", X)
+    rows = _as_matrix(X)
     labels = _as_labels(y)
     n = rows.shape[0]
     if labels.shape[0] != n:

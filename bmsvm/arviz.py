@@ -194,7 +194,7 @@ def _of_classifier(
     if new_rows is not None:
         rows = model.standardized_rows(new_rows)
         coords = {**coords, "row": labels_of_rows(new_rows, len(rows))}
-        original = None if precomputed else np.asarray(model.checked_rows(new_rows))
+        original = None if precomputed else model.checked_rows(new_rows)
         groups |= _predictions(model.predictive_, rows, original, coords)
     return groups
 

@@ -26,7 +26,7 @@ from bmsvm._defaults import (
     settings_of,
     warmup_of,
 )
-from bmsvm._inputs import KernelInputs, is_precomputed
+from bmsvm._inputs import KernelInputs
 from bmsvm._predicting import Predicting, Predictive, as_predictive
 from bmsvm._threads import few_blas_threads
 from bmsvm._validation import check_choice, check_positive, check_sweeps
@@ -56,7 +56,6 @@ from bmsvm.models.theta import Sampled
 from bmsvm.notebook import NotebookRepr
 from bmsvm.posterior import Posterior
 from bmsvm.predictive import PredictiveDistribution
-from bmsvm.rows import in_pieces
 from bmsvm.scaling import Standardize, as_standardize
 from bmsvm.selection import Method, Selection, as_method
 from bmsvm.selection.base import representative_rows
@@ -69,7 +68,7 @@ ROW_MULTIPLE = 32
 cross-validation, or data that grow a little, share one compiled program."""
 
 
-Data = tuple[Any, np.ndarray, np.ndarray]
+Data = tuple[np.ndarray, np.ndarray, np.ndarray]
 """Rows (n, p) as the kernel sees them, labels (n,) and weights (n,)."""
 
 
@@ -272,10 +271,7 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
         Parameters
         ----------
         X : array-like of shape (n, p)
-            Rows; or their Gram matrix (n, n) with ``kernel="precomputed"``. A memory map, a Zarr
-            array, or any object with ``shape``, ``dtype`` and ``chunks``, is read in pieces and
-            never copied if the Gram matrix is of low rank, also in prediction. For a stream of
-            batches: :func:`bmsvm.from_batches`.
+            Rows; or their Gram matrix (n, n) with ``kernel="precomputed"``.
         y : array-like of shape (n,)
             Labels.
         sample_weight : array-like of shape (n,), optional
@@ -378,10 +374,6 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
                 f"same; got {self.random_state!r}"
             )
 
-    def _reads_in_pieces(self, X: Any) -> bool:
-        pieces = in_pieces(X) and not is_precomputed(self.kernel)
-        return pieces and approximation_of(settings_of(self, X.shape[0]), X.shape[0]) is not None
-
     def _choose(
         self, settings: Settings, low_rank: Approximation | None, data: Data
     ) -> Selection | None:
@@ -482,7 +474,7 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
 
         return enough
 
-    def _summarise(self, run: Run, rows: Any, kernel: Kernel, asked: int) -> None:
+    def _summarise(self, run: Run, rows: np.ndarray, kernel: Kernel, asked: int) -> None:
         """Build the posterior from finished chains, and check whether they have converged."""
         run = run.loaded()
         how, found = as_predictive(self.predictive), self.selection_

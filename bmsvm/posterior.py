@@ -32,7 +32,6 @@ from bmsvm.prediction.leave_one_out import HeldOutDraws, LeaveOneOut
 from bmsvm.prediction.numpyro_run import prepared_run, with_functions
 from bmsvm.prediction.stages import family_stages, stages_of
 from bmsvm.prediction.training_rows import held_out, left_out, log_likelihood, spaced_draws
-from bmsvm.rows import PiecewiseRows
 
 POINTS = 16
 """Points at which the noise of the scores is integrated, for each draw; a power of two."""
@@ -92,7 +91,7 @@ class Posterior:
 
     samples: Mapping[str, np.ndarray]
     problem: Problem
-    training_rows: Any
+    training_rows: np.ndarray
     kernel: Kernel | KernelFn | str = "gaussian"
     lengthscale: Any = None
     remainder: bool = True
@@ -227,7 +226,7 @@ class Posterior:
 
     def evaluate(
         self,
-        rows: np.ndarray | PiecewiseRows,
+        rows: np.ndarray,
         *,
         functions: bool = True,
         probabilities: bool = True,
@@ -269,7 +268,7 @@ class Posterior:
                 yield Evaluated(slice(start, start + size), heights, chances)
                 bar.update(size)
 
-    def probabilities(self, rows: np.ndarray | PiecewiseRows) -> np.ndarray:
+    def probabilities(self, rows: np.ndarray) -> np.ndarray:
         """Class probabilities p(y | f), averaged over the draws: shape (m, c).
 
         Those of the posterior as it is; :class:`bmsvm.PredictiveDistribution` calibrates them.
@@ -287,7 +286,7 @@ class Posterior:
         draws = draws.astype(np.float64) + TINY
         return draws / draws.sum(axis=1, keepdims=True)
 
-    def functions(self, rows: np.ndarray | PiecewiseRows) -> np.ndarray:
+    def functions(self, rows: np.ndarray) -> np.ndarray:
         """Posterior means of the class functions, which sum to zero: shape (m, c)."""
         means = np.empty((len(rows), self.n_classes))
         # The remainder has mean zero.
@@ -295,9 +294,7 @@ class Posterior:
             means[part.rows] = part.functions.mean(axis=-1)
         return means
 
-    def latent_mean_and_variance(
-        self, rows: np.ndarray | PiecewiseRows
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def latent_mean_and_variance(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Posterior mean and variance of the class functions f at rows, each of shape (m, c).
 
         Given a draw s, ``f_j = g_js + e_j`` with ``g_s = b + Phi* v`` and a remainder e of variance
@@ -324,7 +321,7 @@ class Posterior:
             variances[part.rows] = part.functions.var(axis=-1) + left[:, None] * share
         return means, variances
 
-    def exclusion(self, rows: np.ndarray | PiecewiseRows) -> np.ndarray:
+    def exclusion(self, rows: np.ndarray) -> np.ndarray:
         """Averaged probability of not being in a class, ``E exp(-(f_j + d)_+)``: shape (m, c).
 
         Eq. (20). The paper predicts the class for which it is smallest.

@@ -20,7 +20,7 @@ from bmsvm.kernels.functions import Kernel, as_kernel
 from bmsvm.models.likelihoods import exclusion_probabilities
 from bmsvm.models.problem import Problem, chosen_rows
 from bmsvm.models.theta import nearest_on_grid
-from bmsvm.posterior import Posterior
+from bmsvm.posterior import Evaluated, Posterior
 from bmsvm.prediction import uncertainty
 from bmsvm.prediction.basis_error import probability_error
 from bmsvm.prediction.calibration import Calibration, best_calibration, calibrated_draws
@@ -28,7 +28,6 @@ from bmsvm.prediction.conformal import HeldOutRows, conformal_sets
 from bmsvm.prediction.evaluate import pad_rows
 from bmsvm.prediction.logistic import averaged, logistic_modes
 from bmsvm.prediction.squares import LeastSquares, least_squares, roots_of
-from bmsvm.rows import PiecewiseRows
 
 SQUARES_ROWS = 16384
 """Rows that least squares fit at least, if there are more and the basis is of low rank."""
@@ -54,14 +53,6 @@ class PredictiveDraws(NamedTuple):
     functions: np.ndarray
     probabilities: np.ndarray
     labels: np.ndarray
-
-
-class _Part(NamedTuple):
-    """Draws at some rows: class probabilities q (m, c, s) and functions (m, c, s), if wanted."""
-
-    rows: slice
-    probabilities: np.ndarray
-    functions: np.ndarray
 
 
 class _HeldOut(NamedTuple):
@@ -99,9 +90,7 @@ class PredictiveDistribution:
     calibration: Calibration | None = None
     squares: LeastSquares | None = None
 
-    def draws(
-        self, rows: np.ndarray | PiecewiseRows, *, functions: bool = False
-    ) -> Iterator[_Part]:
+    def draws(self, rows: np.ndarray, *, functions: bool = False) -> Iterator[Evaluated]:
         """Draw class probabilities q of rows (m, p), block by block.
 
         Parameters
@@ -120,18 +109,16 @@ class PredictiveDistribution:
                     with few_blas_threads(len(self.squares.points)):
                         other = self.squares.log_probabilities(block)[:size]
                 q = calibrated_draws(q, other, self.calibration)
-            yield _Part(part.rows, q, part.functions)
+            yield part._replace(probabilities=q)
 
-    def probabilities(self, rows: np.ndarray | PiecewiseRows) -> np.ndarray:
+    def probabilities(self, rows: np.ndarray) -> np.ndarray:
         """Class probabilities, the mean of q over the draws: shape (m, c)."""
         means = np.empty((len(rows), self.posterior.n_classes))
         for part in self.draws(rows):
             means[part.rows] = part.probabilities.mean(axis=-1)
         return means
 
-    def uncertainty(
-        self, rows: np.ndarray | PiecewiseRows, level: float = 0.9
-    ) -> uncertainty.Uncertainty:
+    def uncertainty(self, rows: np.ndarray, level: float = 0.9) -> uncertainty.Uncertainty:
         """Credible intervals of the probabilities, and their entropy split in two.
 
         Parameters
@@ -158,9 +145,8 @@ class PredictiveDistribution:
         The random numbers of a label depend on the seed and on the index of its row.
         """
         parts = list(self.draws(rows, functions=True))
-        functions, q = (
-            np.concatenate([part[which] for part in parts]).transpose(2, 0, 1) for which in (2, 1)
-        )
+        functions = np.concatenate([part.functions for part in parts]).transpose(2, 0, 1)
+        q = np.concatenate([part.probabilities for part in parts]).transpose(2, 0, 1)
         uniform = np.stack(
             [
                 np.random.default_rng((self.posterior.seed, LABEL_STREAM, row)).uniform(size=len(q))
@@ -261,7 +247,7 @@ class PredictiveDistribution:
         return HeldOutRows(held_out.labels, means, self.posterior.loo_draws, weights)
 
     def conformal_sets(
-        self, rows: np.ndarray | PiecewiseRows, level: float, *, by_class: bool = False
+        self, rows: np.ndarray, level: float, *, by_class: bool = False
     ) -> np.ndarray:
         """Return sets of classes by jackknife+ (:mod:`bmsvm.prediction.conformal`): shape (m, c).
 

@@ -6,9 +6,8 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.preprocessing import StandardScaler
-
-from bmsvm.rows import PiecewiseRows, Rows, pieces_of
 
 Standardize = bool | Literal["robust", "standard"] | None
 """Type of the parameter ``standardize`` of estimators."""
@@ -107,9 +106,9 @@ def as_standardize(value: Any) -> Literal["robust", "standard"] | None:
 
 
 def learn(
-    rows: Rows, how: Literal["robust", "standard"], weights: np.ndarray | None = None
+    rows: ArrayLike, how: Literal["robust", "standard"], weights: np.ndarray | None = None
 ) -> Scaling:
-    """Learn the scaling of rows (n, p), which may be read in pieces.
+    """Learn the scaling of rows (n, p).
 
     Parameters
     ----------
@@ -122,27 +121,21 @@ def learn(
         without a clip. Constant features have the scale 1, or more if rounding errors of equal
         values would not be small in it.
     weights
-        Weights (n,) of the rows, for ``"standard"`` of rows in memory. ``"robust"`` gives all rows
-        the same weight.
+        Weights (n,) of the rows, for ``"standard"``. ``"robust"`` gives all rows the same weight.
 
     Notes
     -----
     ``"robust"`` learns from at most 100,000 rows and 2^24 numbers, a random sample that depends
-    only on the shape of the rows. The same rows therefore have the same scaling in memory and in
-    pieces.
+    only on the shape of the rows.
     """
+    values = np.asarray(rows)
     if how == "standard":
-        return _standard(rows, weights)
-    return _robust(_sample(rows))
+        return _standard(values, weights)
+    return _robust(_sample(values))
 
 
-def _standard(rows: Rows, weights: np.ndarray | None) -> Scaling:
-    scaler = StandardScaler()
-    if isinstance(rows, PiecewiseRows):
-        for piece in pieces_of(rows):
-            scaler.partial_fit(piece)
-    else:
-        scaler.fit(rows, sample_weight=weights)
+def _standard(rows: np.ndarray, weights: np.ndarray | None) -> Scaling:
+    scaler = StandardScaler().fit(rows, sample_weight=weights)
     bad = np.flatnonzero(~np.isfinite(scaler.scale_))
     if len(bad):
         raise ValueError(
@@ -153,14 +146,13 @@ def _standard(rows: Rows, weights: np.ndarray | None) -> Scaling:
     return Scaling(scaler.mean_, scaler.scale_, np.full(p, np.inf), np.zeros(p), np.ones(p))
 
 
-def _sample(rows: Rows) -> np.ndarray:
+def _sample(rows: np.ndarray) -> np.ndarray:
     """Return all rows, or a random sample of them in their order, in float64."""
     n, p = rows.shape
     count = min(SAMPLE_ROWS, max(SAMPLE_SIZE // p, 1))
-    if n <= count:
-        return np.asarray(rows[:], np.float64)
-    numbers = np.random.default_rng(0).choice(n, count, replace=False)
-    return np.asarray(rows[np.sort(numbers)], np.float64)
+    if n > count:
+        rows = rows[np.sort(np.random.default_rng(0).choice(n, count, replace=False))]
+    return np.asarray(rows, np.float64)
 
 
 def _robust(rows: np.ndarray) -> Scaling:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -57,9 +58,6 @@ def summarise_model(model: Any) -> Summary:
     run, posterior, problem = model.run_, model.posterior_, model.posterior_.problem
     n = len(posterior.training_rows)  # the problem may have spare rows beyond these
     counts = np.bincount(np.asarray(problem.labels)[:n], minlength=problem.n_classes)
-    found = model.diagnostics_
-    r_hat = max(found, key=lambda name: found[name].r_hat, default=None)
-    ess = min(found, key=lambda name: found[name].ess, default=None)
     sampler = run.kernel.sampler_of(problem)
     facts = {
         "Model": f"likelihood {problem.likelihood}, coupling {problem.coupling}, kernel "
@@ -69,14 +67,17 @@ def summarise_model(model: Any) -> Summary:
     }
     if model.lengthscale_ is not None:
         facts["Lengthscale"] = _lengthscale(model)
-    if r_hat is not None and ess is not None:
-        facts["Largest R-hat"] = f"{found[r_hat].r_hat:.3f} ({r_hat})"
-        facts["Smallest ESS"] = f"{found[ess].ess:.0f} ({ess})"
+    found, r_hat, ess = model.diagnostics_, None, None
+    if found:
+        r_hat = max((Worst(name, each.r_hat) for name, each in found.items()), key=itemgetter(1))
+        ess = min((Worst(name, each.ess) for name, each in found.items()), key=itemgetter(1))
+        facts["Largest R-hat"] = f"{r_hat.value:.3f} ({r_hat.name})"
+        facts["Smallest ESS"] = f"{ess.value:.0f} ({ess.name})"
     return Summary(
         facts=facts,
         classes=tuple(zip(model.classes_.tolist(), counts.tolist(), strict=True)),
-        r_hat=None if r_hat is None else Worst(r_hat, found[r_hat].r_hat),
-        ess=None if ess is None else Worst(ess, found[ess].ess),
+        r_hat=r_hat,
+        ess=ess,
         r_hat_limit=largest_r_hat(posterior.shape[0], len(found)),
     )
 

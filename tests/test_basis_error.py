@@ -57,7 +57,7 @@ def fitted(how, labels=NOISY):
 def test_a_basis_that_is_too_small_is_named_unless_it_was_asked_for():
     with pytest.warns(UserWarning, match=r"10 columns.*class probabilities.*max_rank") as told:
         model = fitted(Nystrom(max_rank=10))
-    assert [each.filename for each in told] == [__file__]  # once, where fit was called
+    assert [each.filename for each in told] == [__file__]  # once, at the call of fit
     check = model.checks_["basis error"]
     assert not check.passed
     assert check.value == model.predictive_.basis_error > check.limit

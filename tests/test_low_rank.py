@@ -1,6 +1,7 @@
 """Gram matrices of low rank: Nystrom and Fourier bases, and the classifier on them."""
 
 import functools
+import tracemalloc
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -88,6 +89,22 @@ def test_waves_have_the_kernel_as_their_mean(kernel):
     np.testing.assert_allclose(np.mean(products, axis=0), expected, atol=0.08)
 
 
+def test_preparing_many_rows_takes_little_beyond_them():
+    """400,000 rows of 32 features, 51 MB, are neither copied nor multiplied at once."""
+    rows = np.empty((400_000, 32), np.float32)
+    rows[:] = np.random.default_rng(0).normal(size=32)
+    rows[::3] += 1
+    labels = np.arange(400_000) % 2
+    tracemalloc.start()
+    try:
+        problem = prepare(rows, labels, lengthscale=1.0, approximation=Nystrom(rank=1))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert problem.factor.basis.shape == (400_000, 1)
+    assert peak < 51e6
+
+
 class Stop(Exception):
     """Ends a fit before its chains run."""
 
@@ -155,6 +172,16 @@ def test_the_classifier_predicts_from_landmarks():
     assert fit.predictive_.squares.points.shape == (20, 2)
     far = fit.predict_uncertainty(np.array([[100.0, 100.0], [0.0, 0.0]]))
     assert far.epistemic[0] > 2 * far.epistemic[1]
+
+
+def test_a_memory_map_is_read_as_an_array(tmp_path):
+    X, y = data(400)
+    np.save(tmp_path / "rows.npy", X)
+    mapped, how = np.load(tmp_path / "rows.npy", mmap_mode="r"), Nystrom(rank=20)
+    one, other = (prepare(rows, y, lengthscale=1.0, approximation=how) for rows in (mapped, X))
+    np.testing.assert_array_equal(one.factor.basis, other.factor.basis)
+    fit = fitted()
+    np.testing.assert_array_equal(fit.predict_proba(mapped), fit.predict_proba(X))
 
 
 @pytest.mark.few_draws

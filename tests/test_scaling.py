@@ -7,8 +7,6 @@ import pytest
 from sklearn.preprocessing import RobustScaler, StandardScaler
 
 from bmsvm import BMSVMClassifier, MSVMClassifier, load, save, scaling
-from bmsvm import rows as module
-from bmsvm.rows import PiecewiseRows
 from bmsvm.scaling import Scaling, as_standardize, learn
 
 RNG = np.random.default_rng(0)
@@ -152,22 +150,6 @@ def test_other_types_are_scaled_in_double_precision(dtype):
     found = learn(rows, "robust")
     np.testing.assert_array_equal(found.apply(rows), found.apply(rows.astype(float)))
     assert found.apply(rows).dtype == found.centre.dtype == np.float64
-
-
-@pytest.mark.parametrize("sample", [100_000, 150])
-@pytest.mark.parametrize("how", ["robust", "standard"])
-def test_pieces_have_the_scaling_of_the_whole(how, sample, monkeypatch):
-    monkeypatch.setattr(module, "PIECE", 64)
-    monkeypatch.setattr(scaling, "SAMPLE_ROWS", sample)
-    numbers = np.flatnonzero(np.arange(len(X)) % 7)
-    pieces = PiecewiseRows(X, numbers=numbers)
-    whole, found = learn(X[numbers], how), learn(pieces, how)
-    rtol = 0 if how == "robust" else 1e-10  # moments are summed in another order
-    for name, value in vars(whole).items():
-        np.testing.assert_allclose(getattr(found, name), value, rtol=rtol)
-    read = pieces.scaled(found)
-    np.testing.assert_array_equal(np.asarray(read), found.apply(X[numbers]))
-    np.testing.assert_array_equal(read.taking(numbers[5:9])[:], found.apply(X[numbers[5:9]]))
 
 
 def test_a_sample_is_nearly_as_good_as_all_rows(monkeypatch):

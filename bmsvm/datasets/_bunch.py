@@ -1,25 +1,14 @@
-"""What every data set shares: the checks of its arguments and the object it returns."""
+"""What every data set shares: the object it returns."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from numbers import Integral
 from typing import Any
 
 import numpy as np
 from sklearn.utils import Bunch
 
-
-def check_flag(name: str, value: object) -> None:
-    """Raise ``ValueError`` unless ``value`` is a boolean."""
-    if not isinstance(value, bool | np.bool_):
-        raise ValueError(f"{name} must be True or False; got {value!r}")
-
-
-def check_integer(name: str, value: object, minimum: int) -> None:
-    """Raise ``ValueError`` unless ``value`` is an integer of at least ``minimum``."""
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < minimum:
-        raise ValueError(f"{name} must be an integer of at least {minimum}; got {value!r}")
+from bmsvm._validation import check_flag
 
 
 def pack(

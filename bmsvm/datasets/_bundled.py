@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from sklearn import datasets as sklearn_datasets
 
-from bmsvm.datasets._bunch import check_flag, pack
+from bmsvm._validation import check_flag
+from bmsvm.datasets._bunch import pack
 
 GLASS_TYPES = {
     "1": "building_windows_float_processed",

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from scipy.linalg import helmert
 
-from bmsvm.datasets._bunch import check_integer, pack
+from bmsvm._validation import check_count
+from bmsvm.datasets._bunch import pack
 
 WAVEFORM_DESCR = """\
 Waveform
@@ -69,8 +70,8 @@ def make_waveform(
         ``data`` (n, 21), ``target`` (n,) in 0..2, ``target_names``, ``feature_names``,
         ``frame`` (``None`` unless ``as_frame``) and ``DESCR``.
     """
-    check_integer("n_samples", n_samples, 1)
-    check_integer("seed", seed, 0)
+    check_count("n_samples", n_samples)
+    check_count("seed", seed, smallest=0)
     rng = np.random.default_rng(seed)
     target = rng.integers(3, size=n_samples)
     waves = _waves()
@@ -113,8 +114,8 @@ def make_eleven(
         ``data`` (n, 10), ``target`` (n,) in 0..10, ``target_names``, ``feature_names``,
         ``frame`` (``None`` unless ``as_frame``) and ``DESCR``.
     """
-    check_integer("n_samples", n_samples, 1)
-    check_integer("seed", seed, 0)
+    check_count("n_samples", n_samples)
+    check_count("seed", seed, smallest=0)
     rng = np.random.default_rng(seed)
     means = _simplex_means(11)
     target = rng.integers(11, size=n_samples)

@@ -337,8 +337,8 @@ def median_distance(rows: ArrayLike, kernel: Kernel | None = None, limit: int = 
     equal rows do not count; the result is 1 if there are no others. At most ``limit`` rows, evenly
     spaced, are used.
     """
-    given: Any = rows if hasattr(rows, "shape") else np.asarray(rows)
-    some = np.asarray(given[:: -(-given.shape[0] // limit)], np.float64)
+    given = np.asarray(rows)
+    some = given[:: -(-len(given) // limit)].astype(np.float64)
     metric = kernel.metric if isinstance(kernel, Stationary) else Stationary.metric
     distances = scipy.spatial.distance.pdist(some, metric)
     apart = distances[distances > 0]

@@ -18,7 +18,7 @@ an r x r matrix, and never the training rows.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, cast
 
@@ -40,7 +40,9 @@ from bmsvm.kernels.functions import (
     gram,
     own_values,
 )
-from bmsvm.rows import PIECE, PiecewiseRows, Rows, pieces_of
+
+BLOCK = 8192
+"""Rows whose columns are computed at a time."""
 
 CANDIDATES = 5000
 """Rows among which pivots are searched; a random choice if there are more."""
@@ -52,24 +54,21 @@ ALIGNMENT = 64
 """Bytes to which JAX aligns arrays."""
 
 
-@dataclass(frozen=True)
 class Approximation:
     """Base of the low-rank approximations of a Gram matrix."""
 
-    def _check(self, smallest_rank: int, **counts: int | None) -> None:
-        for name, value in counts.items():
-            if value is not None:
-                check_count(name, value, smallest=smallest_rank)
-        dtype, seed = cast(Any, self).dtype, cast(Any, self).seed
-        check_count("seed", seed, smallest=0)
-        if dtype is not None:
-            check_choice("dtype", dtype, ("float32", "float64"))
+    dtype: str | None
+    seed: int
+
+    def __post_init__(self) -> None:
+        check_count("seed", self.seed, smallest=0)
+        if self.dtype is not None:
+            check_choice("dtype", self.dtype, ("float32", "float64"))
 
     @property
     def basis_dtype(self) -> np.dtype:
         """Type in which the basis is kept."""
-        dtype = cast(Any, self).dtype
-        return np.dtype(jnp.result_type(float) if dtype is None else dtype)
+        return np.dtype(jnp.result_type(float) if self.dtype is None else self.dtype)
 
 
 @dataclass(frozen=True)
@@ -97,8 +96,10 @@ class Nystrom(Approximation):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        self._check(1, rank=self.rank)
-        self._check(2, max_rank=self.max_rank)
+        super().__post_init__()
+        if self.rank is not None:
+            check_count("rank", self.rank)
+        check_count("max_rank", self.max_rank, smallest=2)
         check_positive("tolerance", self.tolerance)
 
 
@@ -121,7 +122,8 @@ class Fourier(Approximation):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        self._check(2, rank=self.rank)
+        super().__post_init__()
+        check_count("rank", self.rank, smallest=2)
 
 
 @jax.tree_util.register_dataclass
@@ -197,21 +199,24 @@ def pivoted_cholesky(
     return Pivots(np.asarray(numbers), np.asarray(errors))
 
 
-def _some(rows: Rows, count: int, random: np.random.Generator) -> np.ndarray:
+def _blocks(rows: np.ndarray) -> Iterator[np.ndarray]:
+    """Rows (n, p), :data:`BLOCK` at a time, each block in float64."""
+    for start in range(0, len(rows), BLOCK):
+        yield np.asarray(rows[start : start + BLOCK], np.float64)
+
+
+def _some(rows: np.ndarray, count: int, random: np.random.Generator) -> np.ndarray:
     """At most ``count`` different rows, at random, in float64."""
-    n = rows.shape[0]
-    if n <= count:
-        return np.asarray(rows[:], np.float64)
-    numbers = np.sort(random.choice(n, count, replace=False))
-    rows = rows if isinstance(rows, np.ndarray | PiecewiseRows) else PiecewiseRows(rows)
-    return np.asarray(rows[numbers], np.float64)
+    if len(rows) > count:
+        rows = rows[np.sort(random.choice(len(rows), count, replace=False))]
+    return np.asarray(rows, np.float64)
 
 
-def landmarks_of(kernel: Kernel, lengthscale: Any, rows: Rows, how: Nystrom) -> np.ndarray:
+def landmarks_of(kernel: Kernel, lengthscale: Any, rows: np.ndarray, how: Nystrom) -> np.ndarray:
     """Landmarks (m, p) for rows (n, p): centres of as many clusters as the rank."""
     random = np.random.default_rng(how.seed)
     candidates = _some(rows, CANDIDATES, random)
-    rank = min(how.max_rank if how.rank is None else how.rank, rows.shape[0])
+    rank = min(how.max_rank if how.rank is None else how.rank, len(rows))
     if how.rank is None:
         pivots = pivoted_cholesky(kernel, lengthscale, candidates, rank, how.tolerance)
         rank = len(pivots.numbers)
@@ -236,7 +241,7 @@ def _add_outer(total: jax.Array, part: jax.Array) -> jax.Array:
 
 
 def build_basis_map(
-    rows: Rows,
+    rows: np.ndarray,
     kernel: Kernel,
     how: Approximation,
     lengthscale: Any = None,
@@ -247,7 +252,7 @@ def build_basis_map(
     Parameters
     ----------
     rows
-        Anything of shape (n, p) that can be sliced: an array, a memory map, a Zarr array.
+        Rows, shape (n, p).
     kernel, lengthscale
         The kernel and its theta; :class:`Fourier` needs a stationary kernel.
     how
@@ -279,19 +284,19 @@ def build_basis_map(
     own = 0.0
     with jax.enable_x64(True):
         outer = jnp.zeros((start.shape[1],) * 2)
-        for part in pieces_of(rows):
+        for part in _blocks(rows):
             raw = raw_basis(kind, function, part, points) @ start
             outer = _add_outer(outer, jnp.asarray(raw))
             own += float(own_values(kernel, lengthscale, part).sum())
     values, vectors = scipy.linalg.eigh(np.asarray(outer))
     values, vectors = values[::-1], vectors[:, ::-1]
     kept = values > NEAR_ZERO * values[0]
-    error = max(own - float(values[kept].sum()), 0.0) / rows.shape[0]
+    error = max(own - float(values[kept].sum()), 0.0) / len(rows)
     return BasisMap(points, start @ vectors[:, kept], np.asarray(error), kind)
 
 
 def basis_maps_on_grid(
-    rows: Rows, kernel: Kernel, how: Approximation, values: np.ndarray, start: int
+    rows: np.ndarray, kernel: Kernel, how: Approximation, values: np.ndarray, start: int
 ) -> list[BasisMap]:
     """Basis maps of rows (n, p) at each lengthscale of a grid (G,), all as wide as the widest.
 
@@ -318,7 +323,7 @@ def _aligned_zeros(shape: tuple[int, int], dtype: np.dtype) -> np.ndarray:
 
 def low_rank_factor(
     basis_map: BasisMap,
-    rows: Rows | Iterable[np.ndarray],
+    rows: np.ndarray,
     kernel: Kernel,
     lengthscale: Any = None,
     *,
@@ -332,7 +337,7 @@ def low_rank_factor(
     basis_map
         Made from the same rows, for the columns of U to be orthonormal.
     rows
-        As in :func:`build_basis_map`; or batches of rows (m, p), then with ``n_rows``.
+        Rows, shape (n, p).
     kernel, lengthscale
         The kernel that was approximated.
     n_rows
@@ -347,24 +352,22 @@ def low_rank_factor(
         remainder of each row, ``k(x, x) - |Phi(x)|^2``, shape (n,), not negative; None for Fourier
         features, which leave none.
     """
-    sliced = hasattr(rows, "shape")
-    batches = pieces_of(cast(Rows, rows)) if sliced else cast(Iterable[np.ndarray], rows)
-    total = cast(Rows, rows).shape[0] if n_rows is None else n_rows
+    total = len(rows) if n_rows is None else n_rows
     basis = _aligned_zeros((total, basis_map.rotation.shape[1]), np.dtype(dtype))
     norms, left = np.zeros(basis.shape[1]), np.zeros(total, dtype)
     function = kernel.at(lengthscale)
     leaves = basis_map.kind == "nystrom"
     start = 0
-    for batch in batches:
-        part = basis_map(batch, function)
+    for block in _blocks(rows):
+        part = basis_map(block, function)
         norms += np.sum(part**2, axis=0)
         basis[start : start + len(part)] = part
         if leaves:
-            own = own_values(kernel, lengthscale, batch)
+            own = own_values(kernel, lengthscale, block)
             left[start : start + len(part)] = np.maximum(own - np.sum(part**2, axis=1), 0.0)
         start += len(part)
     roots = np.sqrt(np.where(norms > 0, norms, 1.0))
-    for begin in range(0, len(basis), PIECE):
-        basis[begin : begin + PIECE] /= roots
+    for begin in range(0, len(basis), BLOCK):
+        basis[begin : begin + BLOCK] /= roots
     factor = Factor(cast(jax.Array, basis), cast(jax.Array, norms))
     return factor, left if leaves else None

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bmsvm.kernels.functions import Kernel, Stationary, check_lengthscale, gram
-from bmsvm.rows import Rows
 
 FEWEST_ROWS = 10
 """Rows below which nothing is said."""
@@ -58,7 +57,7 @@ class KernelScales(NamedTuple):
         return None
 
 
-def kernel_scales(rows: Rows, kernel: Stationary, lengthscale: Any) -> KernelScales:
+def kernel_scales(rows: np.ndarray, kernel: Stationary, lengthscale: Any) -> KernelScales:
     """Measure kernel values and feature scales on some of the rows.
 
     Parameters
@@ -93,7 +92,9 @@ def kernel_scales(rows: Rows, kernel: Stationary, lengthscale: Any) -> KernelSca
     return KernelScales(deviations, float(zero), float(one), nearest, share)
 
 
-def warn_of_scales(rows: Rows, kernel: Kernel, lengthscale: Any, *, stacklevel: int = 2) -> None:
+def warn_of_scales(
+    rows: np.ndarray, kernel: Kernel, lengthscale: Any, *, stacklevel: int = 2
+) -> None:
     """Warn if a stationary kernel can hardly tell rows apart, or relate them.
 
     Parameters

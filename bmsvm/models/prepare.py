@@ -52,7 +52,6 @@ from bmsvm.models.theta import (
     room_for_grid,
     stacked_grid,
 )
-from bmsvm.rows import PiecewiseRows, in_pieces
 
 MOST_SPARE_ROWS = 1 << 16
 """Largest number of spare rows."""
@@ -100,7 +99,7 @@ class _Factored(NamedTuple):
 class _Data(NamedTuple):
     """Checked rows, class indices (spare rows included) and what is needed to factor them."""
 
-    rows: Any
+    rows: np.ndarray
     labels: np.ndarray
     n_classes: int
     coupling: str
@@ -134,8 +133,7 @@ def prepare(
     Parameters
     ----------
     X
-        Rows, shape (n, p); or the Gram matrix, shape (n, n), with ``kernel="precomputed"``. With
-        an ``approximation`` a memory map or a Zarr array is read in pieces.
+        Rows, shape (n, p); or the Gram matrix, shape (n, n), with ``kernel="precomputed"``.
     y
         Labels, shape (n,): anything that sorts. Classes are numbered in sorted order.
     kernel
@@ -188,15 +186,13 @@ def prepare(
     precomputed = isinstance(covariance, Precomputed)
     if approximation is not None:
         _check_low_rank(approximation, covariance, theta, coupling)
-        if in_pieces(X) and not isinstance(X, PiecewiseRows):
-            X = cast(Any, PiecewiseRows(X))
     rows, classes, labels = check_rows_and_labels(X, y, precomputed=precomputed)
     warn_of_scales(rows, covariance, None if isinstance(theta, Sampled) else theta, stacklevel=2)
     weights = None if row_weights is None else check_row_weights(row_weights, len(rows))
     check_count("spare_rows", spare_rows, smallest=0, largest=MOST_SPARE_ROWS)
     if spare_rows:
-        weights = np.append(np.ones(len(rows)) if weights is None else weights, [0.0] * spare_rows)
-        labels = np.append(labels, [0] * spare_rows)
+        weights = np.pad(np.ones(len(rows)) if weights is None else weights, (0, spare_rows))
+        labels = np.pad(labels, (0, spare_rows))
     name = "X" if precomputed else "kernel"
     data = _Data(rows, labels, len(classes), coupling, spare_rows, name)
     # Factors are computed on the host in float64 before they are given to JAX.

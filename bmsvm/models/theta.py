@@ -17,7 +17,7 @@ import numpy as np
 import numpyro.distributions as dist
 from numpyro.distributions import biject_to
 
-from bmsvm._validation import check_bounds, check_choice, check_count
+from bmsvm._validation import check_bounds, check_choice, check_count, check_flag
 from bmsvm.kernels.factor import Factor
 from bmsvm.kernels.functions import (
     KernelFn,
@@ -81,8 +81,7 @@ class Sampled:
         check_choice("prior", self.prior, LENGTHSCALE_PRIORS)
         check_bounds("bounds", self.bounds)
         check_count("every", self.every)
-        if not isinstance(self.per_feature, bool | np.bool_):
-            raise ValueError(f"per_feature must be True or False; got {self.per_feature!r}")
+        check_flag("per_feature", self.per_feature)
         if self.grid is not None and not (isinstance(self.grid, str) and self.grid == "off"):
             _check_grid(self.grid)
             if self.per_feature:

@@ -86,16 +86,14 @@ def _check_rows(rows: np.ndarray, kernel: Kernel, theta: Any, problem: Problem) 
     if not n - spare <= len(rows) <= n:
         raise ValueError(f"X must have the {n} rows of the problem; got {len(rows)}")
     if problem.grid is not None:
-        factor, theta = problem.factor, np.asarray(problem.grid.values)[problem.grid.start]
-    else:
-        factor = problem.factor
+        theta = np.asarray(problem.grid.values)[problem.grid.start]
     chosen = chosen_rows(len(rows), CHECKED_ROWS)
-    basis, eigenvalues = (np.asarray(part, np.float64) for part in factor)
+    basis, eigenvalues = (np.asarray(part, np.float64) for part in problem.factor)
     expected = (basis[chosen] * eigenvalues) @ basis[chosen].T
     if isinstance(kernel, Precomputed):
         found = rows[np.ix_(chosen, chosen)]
     else:
-        found = np.asarray(gram_of(kernel, rows[chosen], theta))
+        found = gram_of(kernel, rows[chosen], theta)
     error = np.abs(found - expected).max()
     if not error <= TOLERANCE * np.abs(expected).max():
         raise ValueError(

@@ -185,7 +185,7 @@ def exact_roots(rows: np.ndarray, kernel: Kernel, lengthscale: Any = None) -> It
     if lengthscale is None and isinstance(kernel, Stationary):
         thetas = list(median_distance(rows, kernel) * 2.0**OCTAVES)
     for theta in thetas:
-        gram = rows if isinstance(kernel, Precomputed) else gram_of(kernel, rows, theta)
+        gram = gram_of(kernel, rows, theta)
         yield Root(kernel, theta, "nystrom", rows, None, squared.eigen_of(gram))
 
 

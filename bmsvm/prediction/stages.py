@@ -20,7 +20,7 @@ Flat = Callable[[str], np.ndarray]
 
 
 def stages_of(
-    flat: Flat, problem: Problem, rows: Any, kernel: Kernel, lengthscale: Any
+    flat: Flat, problem: Problem, rows: np.ndarray, kernel: Kernel, lengthscale: Any
 ) -> tuple[Stage, ...]:
     """Group draws by their value of theta, fixed or on a grid.
 
