@@ -13,7 +13,7 @@ if TYPE_CHECKING:  # for type checkers and editors; tests/test_house.py compares
     from bmsvm._predicting import Predictive
     from bmsvm.classifier import BMSVMClassifier
     from bmsvm.compilation import enable_compilation_cache
-    from bmsvm.inference import HMC, BMSVMGibbs, CollapsedHMC, Gibbs, Paper, Table, run_chains
+    from bmsvm.inference import HMC, BMSVMGibbs, Gibbs, Paper, Table, run_chains
     from bmsvm.kernels import Fourier, Nystrom
     from bmsvm.machines import AltMSVM, LeastSquaresSVM, MSVMClassifier, OneVsRestSVC
     from bmsvm.models import PAPER, Hyperparameters, Problem, Sampled, prepare
@@ -28,7 +28,6 @@ __all__ = [
     "AltMSVM",
     "BMSVMClassifier",
     "BMSVMGibbs",
-    "CollapsedHMC",
     "Evidence",
     "Fourier",
     "Gibbs",
@@ -57,7 +56,7 @@ _HOMES = {
     "_predicting": ("Predictive",),
     "classifier": ("BMSVMClassifier",),
     "compilation": ("enable_compilation_cache",),
-    "inference": ("HMC", "BMSVMGibbs", "CollapsedHMC", "Gibbs", "Paper", "Table", "run_chains"),
+    "inference": ("HMC", "BMSVMGibbs", "Gibbs", "Paper", "Table", "run_chains"),
     "kernels": ("Fourier", "Nystrom"),
     "machines": ("AltMSVM", "LeastSquaresSVM", "MSVMClassifier", "OneVsRestSVC"),
     "models": ("PAPER", "Hyperparameters", "Problem", "Sampled", "prepare"),

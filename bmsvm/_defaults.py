@@ -13,7 +13,7 @@ from typing import Any
 from bmsvm._inputs import is_precomputed
 from bmsvm._predicting import as_predictive
 from bmsvm._validation import check_choice
-from bmsvm.inference.samplers import CollapsedHMC, Table, as_sampler
+from bmsvm.inference.samplers import Table, as_sampler
 from bmsvm.kernels.functions import Gaussian, Parametric, Stationary, as_kernel
 from bmsvm.kernels.low_rank import Approximation, Fourier, Nystrom
 from bmsvm.models.hyperparameters import DEFAULT, Hyperparameters
@@ -161,13 +161,9 @@ def approximation_of(settings: Settings, n_rows: int) -> Approximation | None:
         largest = max(Nystrom.max_rank, min(LARGEST_RANK, BASIS_SIZE // n_rows))
         tolerance = SMALL_TOLERANCE if _is_closed_form(settings) else Nystrom.tolerance
         how = Fourier() if how == "fourier" else Nystrom(tolerance=tolerance, max_rank=largest)
-    sampler = as_sampler(
-        settings.sampler,
-        low_rank=True,
-        likelihood=settings.likelihood,
-        coupling=settings.coupling,
-    )
-    light = how.dtype is None and isinstance(sampler, CollapsedHMC | Table)
+    likelihood, coupling = settings.likelihood, settings.coupling
+    sampler = as_sampler(settings.sampler, likelihood=likelihood, coupling=coupling)
+    light = how.dtype is None and isinstance(sampler, Table)
     return replace(how, dtype="float32") if light else how
 
 

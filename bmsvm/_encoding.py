@@ -23,12 +23,10 @@ from numpyro.distributions import LogUniform, Uniform
 from bmsvm._predicting import Predictive
 from bmsvm.checkpoint import ModelFileError
 from bmsvm.convergence import Diagnosis
-from bmsvm.inference import HMC, BMSVMGibbs, BMSVMState, CollapsedHMC, Gibbs, Paper, Run, Table
+from bmsvm.inference import HMC, BMSVMGibbs, BMSVMState, Gibbs, Paper, Run, Table
 from bmsvm.inference.adaptation import Adaptation, Moments
 from bmsvm.inference.blocks.hamiltonian import Coordinates as HamiltonianCoordinates
 from bmsvm.inference.blocks.lengthscale import Memory as LengthscaleMemory
-from bmsvm.inference.collapsed import CollapsedState, Point
-from bmsvm.inference.reference import Coordinates, Reference, Setup
 from bmsvm.inference.sweep import SweepState
 from bmsvm.kernels import functions
 from bmsvm.kernels.factor import Factor
@@ -54,7 +52,7 @@ from bmsvm.selection import (
 __all__ = ["NUMBERS", "STRUCTURES", "check_fields", "decode", "encode"]
 
 SETTINGS: tuple[type, ...] = (
-    *(SquaresCV, CollapsedHMC, Evidence, Fourier, Gibbs, Grid, HMC, ModeCV),
+    *(SquaresCV, Evidence, Fourier, Gibbs, Grid, HMC, ModeCV),
     *(Nystrom, Paper, Predictive, Sampled, Table),
     *(
         functions.Gaussian,
@@ -75,8 +73,7 @@ RESULTS: tuple[type, ...] = (
     *(BasisMap, Factor, Hyperparameters, LogUniform, Problem, Uniform),
     *(theta.Design, theta.KernelFamily, theta.KernelGrid, theta.KernelOfLengthscale),
     # the state of the chains
-    *(Adaptation, BMSVMState, CollapsedState, Coordinates, Moments, Point, Position, Reference),
-    *(Setup, SweepState, White, theta.KernelPoint),
+    *(Adaptation, BMSVMState, Moments, Position, SweepState, White, theta.KernelPoint),
 )
 """What ``fit`` makes."""
 

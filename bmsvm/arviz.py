@@ -99,9 +99,9 @@ def to_arviz(
     log_likelihood
         Whether to compute the log likelihood of each row. Under ``hinge`` and ``squared`` it is
         that of a pseudo-likelihood, and can be compared only with another of the same kind. None:
-        if the model allows it, that is with ``coupling="sum_to_zero"``, and if the scores
-        were kept, or the weights of a Gram matrix of low rank. The sampler of the latter, which has
-        no scores, has it for at most 2000 rows, chosen at random, always the same of so many rows.
+        if the model allows it, that is with ``coupling="sum_to_zero"``, and if the scores were kept
+        or the likelihood is ``squared``. With a Gram matrix of low rank it is that of at most 2000
+        rows, chosen at random, always the same of so many rows.
     posterior_predictive
         Whether to replicate the labels.
     functions
@@ -253,8 +253,7 @@ def _log_likelihood(
 ) -> Groups:
     """Return the group of log likelihoods, if it is wanted and the model allows it."""
     problem, n = posterior.problem, len(coords["row"])
-    weights = "weights" in posterior.samples and problem.basis_map is not None
-    known = problem.likelihood == "squared" or "scores" in posterior.samples or weights
+    known = problem.likelihood == "squared" or "scores" in posterior.samples
     allowed = problem.coupling == "sum_to_zero" and known
     if wanted is False or (wanted is None and not allowed):
         return {}

@@ -46,9 +46,8 @@ from bmsvm.inference.run import Enough, Run, run_chains
 from bmsvm.inference.samplers import Paper, Sampler, Table, as_sampler
 from bmsvm.kernels.functions import Kernel, KernelFn, as_kernel, median_distance
 from bmsvm.kernels.low_rank import Approximation, Nystrom
-from bmsvm.models.couplings import COUPLINGS
+from bmsvm.models.couplings import COUPLINGS, check_integrable
 from bmsvm.models.hyperparameters import PAPER, Hyperparameters
-from bmsvm.models.integrated import check_integrable
 from bmsvm.models.likelihoods import LIKELIHOODS
 from bmsvm.models.prepare import as_lengthscale, prepare
 from bmsvm.models.problem import Problem
@@ -110,9 +109,8 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
         (``"fourier"``), Gram matrices of low rank, in time and memory linear in the rows.
         ``"auto"``: Nystrom beyond 2000 rows, if the model allows it, and exact otherwise.
     sampler
-        ``"auto"``, ``"hmc"``, ``"gibbs"``, ``"paper"``, ``"collapsed"``, ``"table"``, or an object
-        such as :class:`bmsvm.HMC`. ``"auto"``: ``"table"`` under ``"squared"``; ``"collapsed"``
-        with a Gram matrix of low rank; else ``"hmc"``.
+        ``"auto"``, ``"hmc"``, ``"gibbs"``, ``"paper"``, ``"table"``, or an object such as
+        :class:`bmsvm.HMC`. ``"auto"``: ``"table"`` under ``"squared"``, else ``"hmc"``.
     num_chains, num_warmup, num_samples
         Number of chains, sweeps in which the sampler tunes itself, and the most draws of each
         chain. Chains end earlier if their draws are enough

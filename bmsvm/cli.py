@@ -26,7 +26,7 @@ CHOICES = {
     "coupling": ("sum_to_zero", "independent"),
     "kernel": ("auto", "gaussian", "rbf", "laplacian", "matern32", "matern52", "linear", "poly"),
     "approximation": ("auto", "exact", "nystrom", "fourier"),
-    "sampler": ("auto", "hmc", "gibbs", "paper", "collapsed", "table"),
+    "sampler": ("auto", "hmc", "gibbs", "paper", "table"),
     "standardize": ("robust", "standard", "none"),
 }
 """Values of options, the default first. Those of the package, as tests/test_cli.py checks."""

@@ -318,7 +318,7 @@ def sampler_checks(samples: Mapping[str, np.ndarray]) -> dict[str, Check]:
             False,
             f"chain {length.argmin()} has trajectories of {length.min():.2g} posterior standard "
             f"deviations (should be above {SHORTEST_TRAJECTORY}), so that it moves slowly. Fit "
-            "again with a larger num_warmup; or with more thinning or, in CollapsedHMC, max_steps",
+            "again with a larger num_warmup, or with more thinning",
         ),
     }
 

@@ -72,7 +72,7 @@ class Posterior:
     samples
         Draws (chain, draw, ...) of ``noise_variance``, ``precision``, ``intercept`` (c,),
         ``weights`` (r, k), the kernel's parameters if they were sampled, and ``scores`` (n, c)
-        unless they were integrated out.
+        unless they come from the table of ``squared`` with a basis of low rank.
     problem
         The prepared training data.
     training_rows
@@ -349,7 +349,7 @@ class Posterior:
         tuple
             :class:`bmsvm.prediction.labels_given_others.LabelsGivenOthers`, draws flat over chains;
             and the indices of the rows, shape (n,): all, or at most 2000 chosen at random if the
-            scores were integrated out by the sampler.
+            Gram matrix is of low rank.
         """
         return log_likelihood(self.samples, self.problem, thin)
 
@@ -357,7 +357,7 @@ class Posterior:
         """Predict each training row as if its label had not been seen, by importance sampling.
 
         Under ``squared`` from the table of the posterior, exactly, and not from draws. Of more than
-        2000 rows so many, chosen at random, if the scores were integrated out.
+        2000 rows so many, chosen at random, if the Gram matrix is of low rank.
 
         Parameters
         ----------
@@ -371,7 +371,7 @@ class Posterior:
     def held_out_draws(self) -> tuple[HeldOutDraws, np.ndarray]:
         """Class probabilities of training rows by draws without their labels; and which rows.
 
-        At most 200 draws; of more than 2000 rows so many if the scores were integrated out.
+        At most 200 draws; of more than 2000 rows so many if the Gram matrix is of low rank.
         """
         # As functions at new rows: those of a precomputed kernel have no remainder either.
         remainder = self.remainder and not isinstance(as_kernel(self.kernel), Precomputed)

@@ -231,7 +231,7 @@ class PredictiveDistribution:
     def held_out_rows(self) -> HeldOutRows:
         """Training rows, each predicted without its label, as conformal sets need them.
 
-        At most 2000 of them, chosen at random, if the scores were integrated out.
+        At most 2000 of them, chosen at random, if the Gram matrix is of low rank.
         """
         kernels: tuple[Kernel, ...] = ()
         theta = None

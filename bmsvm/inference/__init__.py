@@ -2,7 +2,7 @@
 
 from bmsvm.inference.gibbs import MACHINE_SITES, BMSVMGibbs
 from bmsvm.inference.run import Run, run_chains
-from bmsvm.inference.samplers import HMC, Blocks, CollapsedHMC, Gibbs, Paper, Sampler, Table
+from bmsvm.inference.samplers import HMC, Blocks, Gibbs, Paper, Sampler, Table
 from bmsvm.inference.state import BMSVMState, NonFiniteError
 
 __all__ = [
@@ -11,7 +11,6 @@ __all__ = [
     "BMSVMGibbs",
     "BMSVMState",
     "Blocks",
-    "CollapsedHMC",
     "Gibbs",
     "NonFiniteError",
     "Paper",

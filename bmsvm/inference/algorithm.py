@@ -19,27 +19,23 @@ class Algorithm(NamedTuple):
 
     name
         What to call it.
-    setup
-        ``setup(problem) -> setup``: computed once before sampling and shared by all chains, such
-        as a normal approximation of the posterior; None if there is nothing to compute.
     init
-        ``init(key, start, setup, problem) -> state``: where a chain begins. ``start`` holds values
+        ``init(key, start, problem) -> state``: where a chain begins. ``start`` holds values
         of some sites, and may be empty.
     step
-        ``step(key, state, setup, problem, phase) -> (state, info)``: one sweep. After warm-up it
+        ``step(key, state, problem, phase) -> (state, info)``: one sweep. After warm-up it
         leaves the posterior invariant and learns nothing.
     sites
-        ``sites(state, setup, problem) -> dict``: the public values of a draw: ``noise_variance``,
-        ``precision``, ``intercept`` (c,), ``weights`` (r, k), ``scores`` (n, c) unless they are
-        integrated out, and the kernel's parameters if they are sampled. Off a grid, where the basis
-        differs from draw to draw, the representer ``coefficients`` (n, k) instead of the weights.
+        ``sites(state, problem) -> dict``: the public values of a draw: ``noise_variance``,
+        ``precision``, ``intercept`` (c,), ``weights`` (r, k), ``scores`` (n, c), and the kernel's
+        parameters if they are sampled. Off a grid, where the basis differs from draw to draw, the
+        representer ``coefficients`` (n, k) instead of the weights.
     startable
         Names of the sites that ``start`` may hold.
     """
 
     name: str
-    setup: Callable[[Problem], Any]
-    init: Callable[[jax.Array, Mapping[str, jax.Array], Any, Problem], Any]
-    step: Callable[[jax.Array, Any, Any, Problem, Phase], tuple[Any, Info]]
-    sites: Callable[[Any, Any, Problem], dict[str, jax.Array]]
+    init: Callable[[jax.Array, Mapping[str, jax.Array], Problem], Any]
+    step: Callable[[jax.Array, Any, Problem, Phase], tuple[Any, Info]]
+    sites: Callable[[Any, Problem], dict[str, jax.Array]]
     startable: tuple[str, ...] = ()

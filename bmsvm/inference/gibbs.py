@@ -19,7 +19,7 @@ from numpyro.infer.mcmc import MCMCKernel
 
 from bmsvm._validation import check_rows_and_labels
 from bmsvm.inference.algorithm import Algorithm
-from bmsvm.inference.samplers import HMC, CollapsedHMC, Paper, Sampler, Table, as_sampler
+from bmsvm.inference.samplers import HMC, Paper, Sampler, Table, as_sampler
 from bmsvm.inference.state import BMSVMState, advance, begin
 from bmsvm.kernels.functions import Kernel, KernelFn, Parametric
 from bmsvm.kernels.low_rank import Approximation
@@ -47,8 +47,8 @@ class BMSVMGibbs(MCMCKernel):
     kernel, lengthscale, coupling, likelihood, hyperparameters, approximation
         The model; see :func:`bmsvm.prepare`. They are not used for data that are prepared already.
     sampler
-        ``"auto"``, ``"hmc"``, ``"gibbs"``, ``"paper"``, ``"collapsed"``, ``"table"``, or an object
-        of :mod:`bmsvm.inference.samplers`.
+        ``"auto"``, ``"hmc"``, ``"gibbs"``, ``"paper"``, ``"table"``, or an object of
+        :mod:`bmsvm.inference.samplers`.
     given
         For use inside ``numpyro.infer.Gibbs``: ``given(problem, sites) -> problem`` says how the
         other sites of a larger model enter this one, for example through its hyperparameters. The
@@ -191,7 +191,6 @@ class BMSVMGibbs(MCMCKernel):
         """Return the sampler object for a problem, ``"auto"`` resolved."""
         return as_sampler(
             self.sampler,
-            low_rank=problem.basis_map is not None,
             likelihood=problem.likelihood,
             coupling=problem.coupling,
             off_grid=problem.family is not None,
@@ -211,13 +210,6 @@ class BMSVMGibbs(MCMCKernel):
             )
         return self.given(problem, sites)
 
-    def _check_composable(self, problem: Problem) -> None:
-        """Raise ``ValueError`` unless the sampler can be a block of ``numpyro.infer.Gibbs``."""
-        if isinstance(self.sampler_of(problem), CollapsedHMC):
-            raise ValueError("given needs a sampler that moves the scores, such as HMC()")
-        if problem.samples_kernel:
-            raise ValueError("given needs a problem whose lengthscale is fixed")
-
     def init(
         self,
         rng_key: jax.Array,
@@ -232,10 +224,8 @@ class BMSVMGibbs(MCMCKernel):
         """
         problem = self._problem(model_args, model_kwargs)
         algorithm = self.algorithm(problem)
-        if self.given is not None:
-            self._check_composable(problem)
-        with _concrete():
-            setup = algorithm.setup(problem)
+        if self.given is not None and problem.samples_kernel:
+            raise ValueError("given needs a problem whose lengthscale is fixed")
         self._sample_fn = self.sample
         start = dict(init_params or {})
         known = algorithm.startable if self.given is None else MACHINE_SITES
@@ -244,10 +234,8 @@ class BMSVMGibbs(MCMCKernel):
             raise ValueError(f"init_params may hold {sorted(known)}; got {sorted(unknown)} too")
 
         composed = self.given is not None
-        moving = begin(
-            rng_key, num_warmup, start, setup, problem, algorithm=algorithm, composed=composed
-        )
-        return moving._replace(problem=problem, setup=setup)
+        moving = begin(rng_key, num_warmup, start, problem, algorithm=algorithm, composed=composed)
+        return moving._replace(problem=problem)
 
     def sample(self, state: BMSVMState, model_args: Any, model_kwargs: Any) -> BMSVMState:
         """Run one sweep."""

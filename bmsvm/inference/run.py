@@ -187,9 +187,9 @@ def run_chains(
         Sweeps for each draw. Default: that of the sampler.
     collect
         Sites to keep: ``noise_variance``, ``precision``, ``intercept`` (c,), ``weights`` (r, k),
-        ``scores`` (n, c) unless they are integrated out, ``lengthscale`` or the kernel's other
-        parameters if they are sampled; and ``accept_prob``, ``step_size``, ``num_steps``,
-        ``lengthscale_accept_prob``. Default: all of them.
+        ``scores`` (n, c), unless they come from a table with a basis of low rank, ``lengthscale``
+        or the kernel's other parameters if they are sampled; and ``accept_prob``, ``step_size``,
+        ``num_steps``, ``lengthscale_accept_prob``. Default: all of them.
     init_params
         Where chains start, each value with a leading axis of chains; see
         :meth:`BMSVMGibbs.init`.

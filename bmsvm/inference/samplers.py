@@ -6,8 +6,6 @@
                           everything Gaussian integrated out.
 ``Paper()``               Section 4.1: random-walk Metropolis on the scores, conjugate sigma2, b,
                           B, then tau.
-``CollapsedHMC()``        Momentum for weights, intercept, sigma2 and tau, scores integrated out:
-                          for many rows and a basis of low rank.
 ``Table()``               Independent draws from a table of theta, tau and sigma2, under the squared
                           likelihood: its default.
 ``Blocks((...))``         Any blocks of :mod:`bmsvm.inference.blocks`, in order.
@@ -34,7 +32,6 @@ from bmsvm.inference.blocks import (
     repeat,
     scale,
 )
-from bmsvm.inference.collapsed import collapsed_hmc
 from bmsvm.inference.sweep import block_sweep
 from bmsvm.models.problem import Problem
 
@@ -75,8 +72,6 @@ class Sampler:
 @functools.cache
 def _algorithm(sampler: Sampler, likelihood: str, samples_kernel: bool) -> Algorithm:
     """Build an algorithm once, so that programs compiled for it are found again."""
-    if isinstance(sampler, CollapsedHMC):
-        return collapsed_hmc(max_steps=sampler.max_steps)
     sweep = sampler.blocks(likelihood)
     if samples_kernel and not isinstance(sampler, Blocks):
         sweep = (*sweep, sampler.theta_moves())
@@ -146,28 +141,6 @@ class Paper(Sampler):
 
 
 @dataclass(frozen=True)
-class CollapsedHMC(Sampler):
-    """Hamiltonian Monte Carlo for the weights, with the scores integrated out.
-
-    For ``sum_to_zero`` with ``hinge`` or ``normalized``, and theta fixed or on a grid.
-
-    Parameters
-    ----------
-    thinning
-        Sweeps for each draw; a sweep is short.
-    max_steps
-        Largest number of steps of a trajectory.
-    """
-
-    thinning: int = 4
-    max_steps: int = 3
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_sweeps("max_steps", self.max_steps)
-
-
-@dataclass(frozen=True)
 class Table(Sampler):
     """Independent draws from the posterior as a table, :mod:`bmsvm.inference.table`.
 
@@ -212,7 +185,6 @@ NAMED: dict[str, type[Sampler]] = {
     "hmc": HMC,
     "gibbs": Gibbs,
     "paper": Paper,
-    "collapsed": CollapsedHMC,
     "table": Table,
 }
 
@@ -220,23 +192,20 @@ NAMED: dict[str, type[Sampler]] = {
 def as_sampler(
     sampler: Any,
     *,
-    low_rank: bool = False,
     likelihood: str = "normalized",
     coupling: str = "sum_to_zero",
     off_grid: bool = False,
 ) -> Sampler:
     """Return the sampler that a name or an object stands for.
 
-    ``"auto"`` is :class:`Table` for the squared likelihood, if the model allows it;
-    :class:`CollapsedHMC` for a basis of low rank under ``hinge`` or ``normalized``; and
+    ``"auto"`` is :class:`Table` for the squared likelihood, if the model allows it, and
     :class:`HMC` otherwise.
     """
     if isinstance(sampler, Sampler):
         return sampler
     if isinstance(sampler, str) and sampler == "auto":
-        if likelihood == "squared" and coupling == "sum_to_zero" and not off_grid:
-            return Table()
-        return CollapsedHMC() if low_rank and likelihood in ("hinge", "normalized") else HMC()
+        tabled = likelihood == "squared" and coupling == "sum_to_zero" and not off_grid
+        return Table() if tabled else HMC()
     if not isinstance(sampler, str) or sampler not in NAMED:
         raise ValueError(
             f"sampler must be one of 'auto', {', '.join(map(repr, NAMED))}, or a sampler such as "

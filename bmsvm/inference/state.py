@@ -48,8 +48,6 @@ class BMSVMState(NamedTuple):
         Of the moves of theta; 0 if it is fixed.
     problem
         The prepared data, shared by vectorised chains.
-    setup
-        What the algorithm computed from the problem, shared by vectorised chains.
     n_warmup
         Number of warm-up sweeps.
     rng_key
@@ -64,19 +62,18 @@ class BMSVMState(NamedTuple):
     num_steps: jax.Array
     lengthscale_accept_prob: jax.Array
     problem: Problem
-    setup: Any
     n_warmup: jax.Array
     rng_key: jax.Array
 
 
 def moving_part(state: BMSVMState) -> BMSVMState:
-    """Return the state without what chains share, the problem and the setup."""
-    return state._replace(problem=cast(Any, None), setup=None)
+    """Return the state without the problem, which chains share."""
+    return state._replace(problem=cast(Any, None))
 
 
 def with_shared(moving: BMSVMState, state: BMSVMState) -> BMSVMState:
-    """Undo :func:`moving_part`, with the problem and the setup of ``state``."""
-    return moving._replace(problem=state.problem, setup=state.setup)
+    """Undo :func:`moving_part`, with the problem of ``state``."""
+    return moving._replace(problem=state.problem)
 
 
 def sites_of(state: BMSVMState) -> dict[str, jax.Array]:
@@ -90,13 +87,12 @@ def begin(
     rng_key: jax.Array,
     num_warmup: jax.Array | int,
     start: dict[str, Any],
-    setup: Any,
     problem: Problem,
     *,
     algorithm: Algorithm,
     composed: bool,
 ) -> BMSVMState:
-    """Return chains at their starting points, without what they share.
+    """Return chains at their starting points, without the problem.
 
     Parameters
     ----------
@@ -106,8 +102,6 @@ def begin(
         Number of warm-up sweeps.
     start
         Values of sites to start at; with a leading axis of chains if they are vectorised.
-    setup
-        What the algorithm computed from the problem.
     problem
         The prepared data.
     algorithm
@@ -119,15 +113,15 @@ def begin(
     def one_chain(key: jax.Array, start: dict[str, Any]) -> tuple[Any, jax.Array]:
         key, key_init = jax.random.split(key)
         if not composed:
-            return algorithm.init(key_init, start, setup, problem), key
-        chain = algorithm.init(key_init, {}, setup, problem)
+            return algorithm.init(key_init, start, problem), key
+        chain = algorithm.init(key_init, {}, problem)
         return _at_sites(start, chain, problem), key
 
     batched = not is_prng_key(rng_key)
     chain, key = (jax.vmap(one_chain) if batched else one_chain)(rng_key, start)
     first = jnp.zeros((), jnp.int32)
     count = jnp.asarray(num_warmup, jnp.int32)
-    state = _state(first, chain, {}, problem, setup, count, key, algorithm, composed)
+    state = _state(first, chain, {}, problem, count, key, algorithm, composed)
     return moving_part(state)
 
 
@@ -140,21 +134,19 @@ def _at_sites(start: Mapping[str, jax.Array], chain: Any, problem: Problem) -> A
 def advance(state: BMSVMState, algorithm: Algorithm, *, composed: bool = False) -> BMSVMState:
     """Return the state after one sweep of an algorithm; ``composed`` as in :func:`begin`."""
     chain, info, key = sweep(state, algorithm)
-    problem, setup = state.problem, state.setup
-    return _state(
-        state.i + 1, chain, info, problem, setup, state.n_warmup, key, algorithm, composed
-    )
+    i, problem, n_warmup = state.i + 1, state.problem, state.n_warmup
+    return _state(i, chain, info, problem, n_warmup, key, algorithm, composed)
 
 
 def sweep(state: BMSVMState, algorithm: Algorithm) -> tuple[Any, Info, jax.Array]:
     """Run one sweep of one chain, or of as many as the state holds: chain, info and next key."""
-    problem, setup = state.problem, state.setup
+    problem = state.problem
     batched = not is_prng_key(state.rng_key)
     phase = Phase(state.i, state.n_warmup, "chains" if batched else None)
 
     def one_chain(key: jax.Array, chain: Any) -> tuple[Any, Info, jax.Array]:
         key, key_step = jax.random.split(key)
-        chain, info = algorithm.step(key_step, chain, setup, problem, phase)
+        chain, info = algorithm.step(key_step, chain, problem, phase)
         return chain, info, key
 
     together = jax.vmap(one_chain, axis_name="chains") if batched else one_chain
@@ -166,7 +158,6 @@ def _state(
     chain: Any,
     info: Info,
     problem: Problem,
-    setup: Any,
     n_warmup: jax.Array,
     key: jax.Array,
     algorithm: Algorithm,
@@ -178,7 +169,7 @@ def _state(
     def sites(chain: Any) -> dict[str, jax.Array]:
         if composed:
             return machine_sites(chain.position, problem)
-        values = algorithm.sites(chain, setup, problem)
+        values = algorithm.sites(chain, problem)
         return {f"_{k}" if k in HIDDEN else k: v for k, v in values.items()}
 
     z = jax.vmap(sites)(chain) if batch else sites(chain)
@@ -192,7 +183,6 @@ def _state(
         num_steps=info.get("num_steps", jnp.zeros(batch, jnp.int32)),
         lengthscale_accept_prob=info.get("lengthscale_accept_prob", 0 * ones),
         problem=problem,
-        setup=setup,
         n_warmup=n_warmup,
         rng_key=key,
     )
@@ -214,7 +204,7 @@ def compiled_chunk(
 ) -> tuple[BMSVMState, dict[str, jax.Array]]:
     """Make ``count`` draws, ``thinning`` sweeps each; draws past ``count`` are zeros.
 
-    Problem and setup stay out of the loops and of the result, or they would be copied.
+    The problem stays out of the loops and of the result, or it would be copied.
     """
 
     def values(moving: BMSVMState) -> dict[str, jax.Array]:

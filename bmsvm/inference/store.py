@@ -34,7 +34,7 @@ def store_of(
         "algorithm": _algorithm_name(kernel, problem),
         "sampler": _options(kernel.sampler_of(problem)),
         "every": None if problem.family is None else int(problem.family.every),
-        "data": digest_of_arrays((problem, start.setup)),
+        "data": digest_of_arrays(problem),
         "start": digest_of_arrays(moving_part(start)),
     }
     return Checkpoint(path, fingerprint, collect)

@@ -143,9 +143,7 @@ def block_sweep(blocks: Sequence[Block], *, as_in_paper: bool = False) -> Algori
     blocks = tuple(blocks)
     first = _start_of_paper if as_in_paper else _overdispersed_start
 
-    def init(
-        key: jax.Array, start: Mapping[str, jax.Array], setup: None, problem: Problem
-    ) -> SweepState:
+    def init(key: jax.Array, start: Mapping[str, jax.Array], problem: Problem) -> SweepState:
         drawn = first(key, problem)
         scores = start.get("scores", drawn.scores)
         weights = jnp.zeros_like(drawn.weights) if "scores" in start else drawn.weights
@@ -159,12 +157,12 @@ def block_sweep(blocks: Sequence[Block], *, as_in_paper: bool = False) -> Algori
         )
         return SweepState(position, memories(blocks, position, problem))
 
-    def step(key: jax.Array, state: SweepState, setup: None, problem: Problem, phase: Phase):
+    def step(key: jax.Array, state: SweepState, problem: Problem, phase: Phase):
         keys = jax.random.split(key, len(blocks))
         position, memory, info = in_turn(blocks, keys, state.position, state.memory, problem, phase)
         return SweepState(position, memory), info
 
-    def sites(state: SweepState, setup: None, problem: Problem) -> dict[str, jax.Array]:
+    def sites(state: SweepState, problem: Problem) -> dict[str, jax.Array]:
         position = state.position
         weights = {"weights": position.weights}
         if problem.family is not None:  # the basis differs from draw to draw
@@ -181,4 +179,4 @@ def block_sweep(blocks: Sequence[Block], *, as_in_paper: bool = False) -> Algori
 
     name = ", ".join(block.name for block in blocks)
     startable = ("noise_variance", "precision", "scores")
-    return Algorithm(name, lambda problem: None, init, step, sites, startable)
+    return Algorithm(name, init, step, sites, startable)

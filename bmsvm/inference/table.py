@@ -8,7 +8,7 @@ each draw alone is then a draw of the continuous posterior, though draws of one 
 
 The first variance is x, the noise of a row's functions: ``x = sigma2 (1 + h/tau)``, with h the mean
 over the rows of the part of k(x, x) that a basis of low rank leaves out, zero of an exact factor.
-Collapsed HMC has each row's own h there. At fixed tau, log x is log sigma2 plus a constant, so that
+At fixed tau, log x is log sigma2 plus a constant, so that
 densities of both are the same. If rows have unequal weights the sums over them depend on x, and
 are made once for each of its values; otherwise once for each theta.
 

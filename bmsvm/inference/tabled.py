@@ -37,7 +37,6 @@ def table_state(rng_key: jax.Array, problem: Problem, num_chains: int) -> BMSVMS
             num_steps=cast(Any, np.zeros(num_chains, np.int32)),
             lengthscale_accept_prob=cast(Any, ones if problem.grid is not None else 0 * ones),
             problem=problem,
-            setup=None,
             n_warmup=cast(Any, np.asarray(0, np.int32)),
             rng_key=jax.random.split(rng_key, num_chains),
         ),

@@ -29,6 +29,18 @@ def contrast(n_classes: int) -> np.ndarray:
     return scipy.linalg.helmert(n_classes).T
 
 
+def check_integrable(what: str, coupling: str) -> None:
+    """Raise ``ValueError`` if scores cannot be integrated out of the model.
+
+    ``what`` names, in the message, the setting that needs it.
+    """
+    if coupling != "sum_to_zero":
+        raise ValueError(
+            f'{what} needs coupling="sum_to_zero", in which all columns observe a row; '
+            f"got {coupling!r}"
+        )
+
+
 def n_columns(coupling: str, n_classes: int) -> int:
     """Return the number k of free columns."""
     return n_classes if coupling == "independent" else n_classes - 1

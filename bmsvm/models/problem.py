@@ -160,32 +160,3 @@ def chosen_rows(n_rows: int, count: int) -> np.ndarray:
     if count >= n_rows:
         return np.arange(n_rows)
     return np.sort(np.random.default_rng(0).choice(n_rows, count, replace=False))
-
-
-def some_rows(problem: Problem, count: int) -> Problem:
-    """Return a problem of at most ``count`` of the rows, evenly spaced."""
-    n = problem.n_rows
-    return rows_of(problem, np.unique(np.linspace(0, n - 1, min(n, count)).astype(int)))
-
-
-def rows_of(problem: Problem, which: np.ndarray) -> Problem:
-    """Return a problem of the rows with these indices."""
-
-    def of(part: jax.Array | None) -> jax.Array | None:
-        return None if part is None else part[which]
-
-    grid = problem.grid
-    if grid is not None:
-        left, factors = grid.remainder, grid.factors
-        grid = grid._replace(
-            factors=factors._replace(basis=factors.basis[:, which]),
-            remainder=None if left is None else left[:, which],
-        )
-    return replace(
-        problem,
-        labels=problem.labels[which],
-        factor=problem.factor._replace(basis=problem.factor.basis[which]),
-        row_weights=of(problem.row_weights),
-        remainder=of(problem.remainder),
-        grid=grid,
-    )

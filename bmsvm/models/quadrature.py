@@ -6,7 +6,6 @@ import inspect
 import math
 
 import numpy as np
-import scipy.special
 from scipy.stats import qmc
 
 
@@ -35,19 +34,3 @@ def normal_points(count: int, dimension: int, seed: int) -> np.ndarray:
     sobol = qmc.Sobol(dimension, bits=32, **{argument: np.random.default_rng(seed)})
     normal = qmc.MultivariateNormalQMC(np.zeros(dimension), engine=sobol)
     return normal.random(2 ** math.ceil(math.log2(max(count, 2))))[:count]
-
-
-def noise_nodes(count: int, dimension: int) -> np.ndarray:
-    """Points of equal weight for means over a standard normal, shape (count, k), float64.
-
-    Their odd moments are zero and their covariance is the identity; otherwise they are
-    :func:`normal_points`, or quantiles in one dimension. ``count`` is even and at least twice the
-    dimension.
-    """
-    if dimension == 1:
-        half = scipy.special.ndtri((np.arange(count // 2) + 0.5) / count)[:, None]
-    else:
-        half = normal_points(count // 2, dimension, seed=0)
-    points = np.concatenate([half, -half])
-    root = np.linalg.cholesky(points.T @ points / len(points))
-    return np.linalg.solve(root, points.T).T

@@ -88,7 +88,7 @@ def _scores(source: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, str]:
         n = len(posterior.training_rows)  # the problem may have spare rows beyond these
         if "scores" in posterior.samples:
             means = posterior.flat("scores").mean(axis=0)[:n]
-        else:  # integrated out: their mean is that of the functions
+        else:  # of the table with low rank: their mean is that of the functions
             means = posterior.functions(posterior.training_rows)
         return means, np.asarray(posterior.problem.labels)[:n], source.classes_, "z"
     if not is_arviz(source):

@@ -69,9 +69,9 @@ def labels_given_others(
     draws
         Posterior draws, flat over chains: ``noise_variance`` and ``precision`` (s,), the kernel's
         parameters if they were sampled, and, unless the likelihood is ``squared``, ``scores``
-        (s, n, c), or ``weights`` (s, r, k) and ``intercept`` (s, c).
+        (s, n, c).
     problem
-        The prepared data, of the rows that are predicted; of all rows under ``squared``.
+        The prepared data.
     chosen
         Indices of the rows to return.
     """
@@ -79,7 +79,7 @@ def labels_given_others(
     if problem.likelihood == "squared" and problem.family is None:
         logs = _of_table(draws, problem, chosen)
         return LabelsGivenOthers(logs, np.full(len(chosen), float(count)), np.zeros(len(chosen)))
-    log_means = np.concatenate(list(_log_means(draws, problem)))
+    log_means = np.concatenate(list(_log_means(draws, problem, chosen)))
     log_weights, pareto_k = smoothed_weights(-log_means.T)
     log_score = scipy.special.logsumexp(log_weights + log_means.T, axis=1)
     logs = _given_parameters(log_means, _log_parameters(draws, problem), log_score)
@@ -108,10 +108,12 @@ def _of_table(draws: Mapping[str, np.ndarray], problem: Problem, chosen: np.ndar
     return logs[where.ravel()]
 
 
-def _log_means(draws: Mapping[str, np.ndarray], problem: Problem) -> Iterator[np.ndarray]:
+def _log_means(
+    draws: Mapping[str, np.ndarray], problem: Problem, chosen: np.ndarray
+) -> Iterator[np.ndarray]:
     """``log m_i`` of all draws, shape (s, n); with a kernel for each, one draw at a time."""
     if problem.family is None:
-        yield log_mean_likelihoods(draws, problem, num_nodes=NODES)
+        yield log_mean_likelihoods(draws, problem, chosen, num_nodes=NODES)
         return
     family, rows = problem.family, np.asarray(problem.family.rows, np.float64)
     tree = jax.tree.structure(family.prior, is_leaf=is_distribution)
@@ -123,7 +125,7 @@ def _log_means(draws: Mapping[str, np.ndarray], problem: Problem) -> Iterator[np
         factor = with_spare_rows(factorize(gram(here, rows)), problem.n_rows - len(rows))
         fixed = replace(problem, factor=jax.tree.map(jnp.asarray, factor), family=None)
         one = {name: value[draw : draw + 1] for name, value in draws.items()}
-        yield log_mean_likelihoods(one, fixed, num_nodes=NODES)
+        yield log_mean_likelihoods(one, fixed, chosen, num_nodes=NODES)
 
 
 def _log_parameters(draws: Mapping[str, np.ndarray], problem: Problem) -> np.ndarray:

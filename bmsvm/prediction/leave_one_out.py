@@ -28,9 +28,7 @@ from jax.typing import ArrayLike
 from bmsvm._arviz import arviz
 from bmsvm._validation import check_count
 from bmsvm.models import likelihoods
-from bmsvm.models.couplings import class_vector, contrast, to_columns
-from bmsvm.models.hierarchy import latent
-from bmsvm.models.integrated import check_integrable
+from bmsvm.models.couplings import check_integrable, class_vector, to_columns
 from bmsvm.models.problem import Problem
 from bmsvm.models.quadrature import normal_points
 from bmsvm.models.theta import nearest_on_grid
@@ -41,14 +39,14 @@ FEWEST_SMOOTHED = 30
 
 
 class LeaveOneOut(NamedTuple):
-    """Predictions of each row by the posterior without its label.
+    """Predictions of m rows, each by the posterior without its label.
 
     log_score
-        Log predictive probability of the label, shape (n,); of (21) under the hinge.
+        Log predictive probability of the label, shape (m,); of (21) under the hinge.
     probabilities
-        Predictive class probabilities, shape (n, c).
+        Predictive class probabilities, shape (m, c).
     pareto_k
-        Shape of the tail of each row's weights, shape (n,); above 0.7 a row's prediction should
+        Shape of the tail of each row's weights, shape (m,); above 0.7 a row's prediction should
         not be trusted.
     """
 
@@ -58,12 +56,12 @@ class LeaveOneOut(NamedTuple):
 
 
 class HeldOutDraws(NamedTuple):
-    """Class probabilities of each row by draws that have not seen its label.
+    """Class probabilities of m rows by draws that have not seen their labels.
 
     probabilities
-        p(y | f_i), shape (n, c, s).
+        p(y | f_i), shape (m, c, s).
     weights
-        Weights of the draws, which sum to one, shape (n, s).
+        Weights of the draws, which sum to one, shape (m, s).
     pareto_k
         As in :class:`LeaveOneOut`.
     """
@@ -93,38 +91,36 @@ def _over_cavities(
     draws: dict[str, jax.Array],
     nodes: jax.Array,
     points: jax.Array | None,
+    rows: jax.Array,
     problem: Problem,
 ) -> tuple[jax.Array, jax.Array]:
-    """``log m_i``, shape (s, n), and class probabilities, shape (s, n, c), of each draw.
+    """``log m_i``, shape (s, m), and class probabilities, shape (s, m, c), of draws at rows (m,).
 
-    These are means over the cavity, or those of an f_i drawn from it by points (s, n, k).
+    These are means over the cavity, or those of an f_i drawn from it by points (s, m, k).
     """
+    labels = problem.labels[rows]
+    row_weights = None if problem.row_weights is None else problem.row_weights[rows]
 
     def one(given):
         draw, point = given
         here = problem.at(draw.get("kernel"))
-        if "weights" in draw:  # far more rows than weights: one row changes them little
-            mean = latent(draw["intercept"], draw["weights"], here)
-            left = 0.0 if here.remainder is None else here.remainder
-            variance = draw["noise_variance"] * (1 + left / draw["precision"])
-            variance = jnp.broadcast_to(variance, (problem.n_rows,))
-        else:
-            columns = to_columns(draw["scores"], problem.labels, problem.coupling)
-            mean, variance = cavity(columns, draw["precision"], draw["noise_variance"], here)
+        columns = to_columns(draw["scores"], problem.labels, problem.coupling)
+        every = cavity(columns, draw["precision"], draw["noise_variance"], here)
+        mean, variance = (part[rows] for part in every)
         around = mean[:, None] + jnp.sqrt(variance)[:, None, None] * nodes
-        scores = class_vector(around, problem.coupling)  # (n, nodes, c)
+        scores = class_vector(around, problem.coupling)  # (m, nodes, c)
         if problem.likelihood == "squared":  # narrow: in closed form
             log_mean = likelihoods.log_likelihood_given_functions(
                 class_vector(mean, problem.coupling),
                 scores[0],
                 variance,
-                problem.labels,
+                labels,
                 problem.likelihood,
-                problem.row_weights,
+                row_weights,
             )
         else:
             log_mean = likelihoods.log_mean_likelihood(
-                scores, problem.labels, problem.likelihood, problem.row_weights
+                scores, labels, problem.likelihood, row_weights
             )
         if point is not None:
             noise_variance = draw["noise_variance"]
@@ -181,27 +177,32 @@ def _smoothed_by_arviz(log_ratios: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def leave_one_out(
-    draws: Mapping[str, ArrayLike], problem: Problem, *, num_nodes: int = 128
+    draws: Mapping[str, ArrayLike],
+    problem: Problem,
+    *,
+    rows: np.ndarray | None = None,
+    num_nodes: int = 128,
 ) -> LeaveOneOut:
-    """Predict each row of the training data as if its label had not been seen.
+    """Predict rows of the training data as if the label of each had not been seen.
 
     Parameters
     ----------
     draws
         Posterior draws, flat over chains: ``scores`` (s, n, c), ``noise_variance`` (s,),
-        ``precision`` (s,), and ``lengthscale`` (s,) where it was sampled. Or, where rows are many
-        more than the rank, ``weights`` (s, r, k) and ``intercept`` (s, c) instead of scores:
-        then z_i given the functions is integrated out, and draws of these are weighted.
+        ``precision`` (s,), and ``lengthscale`` (s,) where it was sampled.
     problem
         The prepared data, with theta fixed or on a grid; coupling ``sum_to_zero``, likelihood
         ``hinge`` or ``normalized``.
+    rows
+        Indices of the rows to predict, shape (m,). Default: all.
     num_nodes
         Quasi-random points at which means over cavities are taken; a power of two.
     """
-    log_means, each = _evaluate(draws, problem, num_nodes, None)
+    rows = np.arange(problem.n_rows) if rows is None else rows
+    log_means, each = _evaluate(draws, problem, rows, num_nodes, None)
     log_weights, pareto_k = smoothed_weights(-log_means.T)
     probabilities = np.einsum("is,sic->ic", np.exp(log_weights), each)
-    own = probabilities[np.arange(problem.n_rows), np.asarray(problem.labels)]
+    own = probabilities[np.arange(len(rows)), np.asarray(problem.labels)[rows]]
     return LeaveOneOut(np.log(own), probabilities, pareto_k)
 
 
@@ -210,36 +211,42 @@ def held_out_draws(
     problem: Problem,
     *,
     seed: int,
+    rows: np.ndarray | None = None,
     num_nodes: int = 32,
     remainder: bool = True,
 ) -> HeldOutDraws:
-    """Draw class probabilities of each row as if its label had not been seen.
+    """Draw class probabilities of rows as if the label of each had not been seen.
 
     Parameters
     ----------
-    draws, problem, num_nodes
+    draws, problem, rows, num_nodes
         As in :func:`leave_one_out`.
     seed
         Of the points of f_i given everything else.
     remainder
         Whether f_i is drawn, as functions at new rows are; else it is its mean given the rest.
     """
-    shape = (len(np.asarray(draws["precision"])), problem.n_rows, problem.n_columns)
+    rows = np.arange(problem.n_rows) if rows is None else rows
+    shape = (len(np.asarray(draws["precision"])), len(rows), problem.n_columns)
     points = np.random.default_rng(seed).standard_normal(shape) if remainder else np.zeros(shape)
-    log_means, each = _evaluate(draws, problem, num_nodes, points)
+    log_means, each = _evaluate(draws, problem, rows, num_nodes, points)
     log_weights, pareto_k = smoothed_weights(-log_means.T)
     return HeldOutDraws(np.moveaxis(each, 0, -1), np.exp(log_weights), pareto_k)
 
 
 def log_mean_likelihoods(
-    draws: Mapping[str, ArrayLike], problem: Problem, *, num_nodes: int = 128
+    draws: Mapping[str, ArrayLike], problem: Problem, rows: np.ndarray, *, num_nodes: int = 128
 ) -> np.ndarray:
-    """``log m_i`` of each draw and row, shape (s, n); arguments as in :func:`leave_one_out`."""
-    return _evaluate(draws, problem, num_nodes, None)[0]
+    """``log m_i`` of each draw and row, shape (s, m); arguments as in :func:`leave_one_out`."""
+    return _evaluate(draws, problem, rows, num_nodes, None)[0]
 
 
 def _evaluate(
-    draws: Mapping[str, ArrayLike], problem: Problem, num_nodes: int, points: np.ndarray | None
+    draws: Mapping[str, ArrayLike],
+    problem: Problem,
+    rows: np.ndarray,
+    num_nodes: int,
+    points: np.ndarray | None,
 ) -> tuple[np.ndarray, np.ndarray]:
     check_count("num_nodes", num_nodes)
     check_integrable("leave-one-out", problem.coupling)
@@ -249,15 +256,11 @@ def _evaluate(
             "the problem are sampled off it"
         )
     dtype = problem.factor.basis.dtype
-    sites = ("scores",) if "scores" in draws else ("weights", "intercept")
-    names = (*sites, "noise_variance", "precision")
-    kept = {name: jnp.asarray(draws[name]) for name in names}
-    if "intercept" in kept:  # of the columns, as the weights
-        kept["intercept"] = kept["intercept"] @ jnp.asarray(contrast(problem.n_classes), dtype)
+    kept = {name: jnp.asarray(draws[name]) for name in ("scores", "noise_variance", "precision")}
     if problem.grid is not None:
         theta = np.asarray(draws["lengthscale"])
         kept["kernel"] = jnp.asarray(nearest_on_grid(theta, np.asarray(problem.grid.values)))
     nodes = jnp.asarray(normal_points(num_nodes, problem.n_columns, seed=0), dtype)
     at = None if points is None else jnp.asarray(points, dtype)
-    log_means, each = _over_cavities(kept, nodes, at, problem)
+    log_means, each = _over_cavities(kept, nodes, at, jnp.asarray(rows), problem)
     return np.asarray(log_means, float), np.asarray(each, float)

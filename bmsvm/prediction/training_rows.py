@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import jax
 import numpy as np
 
-from bmsvm.models.integrated import check_integrable
-from bmsvm.models.problem import Problem, chosen_rows, rows_of
+from bmsvm.models.couplings import check_integrable
+from bmsvm.models.problem import Problem, chosen_rows
 from bmsvm.prediction.labels_given_others import LabelsGivenOthers, labels_given_others
 from bmsvm.prediction.leave_one_out import (
     HeldOutDraws,
@@ -25,16 +25,16 @@ LOO_DRAWS = 200
 """Largest number of draws, evenly spaced, of :func:`held_out`."""
 
 LOO_ROWS = 2000
-"""Largest number of rows, chosen at random, in leave-one-out where scores are integrated out."""
+"""Largest number of rows, chosen at random, in leave-one-out with a Gram matrix of low rank."""
 
 Samples = Mapping[str, np.ndarray]
 """Draws of each site, shape (chain, draw, ...)."""
 
 
-def rows_left_out(samples: Samples, problem: Problem) -> np.ndarray:
+def rows_left_out(problem: Problem) -> np.ndarray:
     """Return the indices of the rows that leave-one-out predicts."""
     n = problem.n_rows
-    return chosen_rows(n, n if "scores" in samples else LOO_ROWS)
+    return chosen_rows(n, n if problem.basis_map is None else LOO_ROWS)
 
 
 def spaced_draws(samples: Samples, count: int | None = None) -> np.ndarray:
@@ -52,22 +52,17 @@ def log_likelihood(
 ) -> tuple[LabelsGivenOthers, np.ndarray]:
     """See :meth:`bmsvm.Posterior.log_likelihood`."""
     check_integrable("log_likelihood", problem.coupling)
-    chosen = rows_left_out(samples, problem)
-    unused = {"coefficients"} if "scores" in samples else {"scores"}
+    if problem.likelihood != "squared" and "scores" not in samples:
+        raise ValueError(
+            "log_likelihood needs the scores, which the draws do not have: pass "
+            "log_likelihood=False"
+        )
+    chosen = rows_left_out(problem)
     kept = {
         name: _flat(np.asarray(value)[:, ::thin])
         for name, value in samples.items()
-        if name not in unused
+        if name != "coefficients"
     }
-    if problem.likelihood != "squared":
-        # Weights of an exact Gram matrix, as many as rows, have adapted to each label.
-        if "scores" not in kept and (problem.basis_map is None or "weights" not in kept):
-            raise ValueError(
-                "log_likelihood needs the scores, or, with a Gram matrix of low rank, the "
-                "weights, which the draws do not have: pass log_likelihood=False"
-            )
-        if "scores" not in kept:
-            problem = rows_of(problem, chosen)
     with jax.enable_x64(True):
         return labels_given_others(kept, problem, chosen), chosen
 
@@ -76,41 +71,35 @@ def left_out(
     samples: Samples, problem: Problem, *, max_draws: int | None, num_nodes: int
 ) -> LeaveOneOut:
     """See :meth:`bmsvm.Posterior.leave_one_out`."""
+    rows = rows_left_out(problem)
     if problem.likelihood == "squared":
-        rows = rows_left_out(samples, problem)
         return leave_one_out_of_table(problem, rows, num_nodes=num_nodes)
     total = samples["precision"].size
-    which = spaced_draws(samples, total if max_draws is None else max_draws)
-    draws, problem = _draws_and_rows(samples, problem, which)
+    draws = _some_draws(samples, spaced_draws(samples, total if max_draws is None else max_draws))
     with jax.enable_x64(True):
-        return leave_one_out(draws, problem, num_nodes=num_nodes)
+        return leave_one_out(draws, problem, rows=rows, num_nodes=num_nodes)
 
 
 def held_out(
     samples: Samples, problem: Problem, *, seed: int, remainder: bool
 ) -> tuple[HeldOutDraws, np.ndarray]:
     """See :meth:`bmsvm.Posterior.held_out_draws`; ``remainder`` as at new rows."""
-    chosen, which = rows_left_out(samples, problem), spaced_draws(samples)
+    chosen, which = rows_left_out(problem), spaced_draws(samples)
     if problem.likelihood == "squared":
         found = held_out_draws_of_table(
             problem, chosen, seed=seed, num_draws=len(which), remainder=remainder
         )
         return found, chosen
-    draws, problem = _draws_and_rows(samples, problem, which)
+    draws = _some_draws(samples, which)
     with jax.enable_x64(True):
-        found = held_out_draws(draws, problem, seed=seed, remainder=remainder)
+        found = held_out_draws(draws, problem, seed=seed, rows=chosen, remainder=remainder)
     return found, chosen
 
 
-def _draws_and_rows(
-    samples: Samples, problem: Problem, which: np.ndarray
-) -> tuple[dict[str, np.ndarray], Problem]:
-    """Return some draws, flat over chains, and the rows that are predicted."""
-    sites = ["scores"] if "scores" in samples else ["weights", "intercept"]
-    if "scores" not in samples:
-        problem = rows_of(problem, rows_left_out(samples, problem))
-    sites += [name for name in ("noise_variance", "precision", "lengthscale") if name in samples]
-    return {name: _flat(samples[name])[which] for name in sites}, problem
+def _some_draws(samples: Samples, which: np.ndarray) -> dict[str, np.ndarray]:
+    """Return the draws with these indices, flat over chains."""
+    sites = ("scores", "noise_variance", "precision", "lengthscale")
+    return {name: _flat(samples[name])[which] for name in sites if name in samples}
 
 
 def _flat(draws: np.ndarray) -> np.ndarray:
