@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # for type checkers and editors; tests/test_house.py compares
     from bmsvm.posterior import Posterior
     from bmsvm.predictive import PredictiveDistribution
     from bmsvm.rows import from_batches
-    from bmsvm.selection import Evidence, ModeCV
+    from bmsvm.selection import ModeCV, SquaresCV
 
 __all__ = [
     "HMC",
@@ -30,7 +30,6 @@ __all__ = [
     "BMSVMClassifier",
     "BMSVMGibbs",
     "CollapsedHMC",
-    "Evidence",
     "Fourier",
     "Gibbs",
     "Hyperparameters",
@@ -45,6 +44,7 @@ __all__ = [
     "PredictiveDistribution",
     "Problem",
     "Sampled",
+    "SquaresCV",
     "Table",
     "__version__",
     "enable_compilation_cache",
@@ -67,7 +67,7 @@ _HOMES = {
     "posterior": ("Posterior",),
     "predictive": ("PredictiveDistribution",),
     "rows": ("from_batches",),
-    "selection": ("Evidence", "ModeCV"),
+    "selection": ("ModeCV", "SquaresCV"),
 }
 """The public names of each module."""
 

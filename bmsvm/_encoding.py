@@ -43,20 +43,13 @@ from bmsvm.prediction.squares import LeastSquares
 from bmsvm.predictive import PredictiveDistribution
 from bmsvm.rows import PiecewiseRows
 from bmsvm.scaling import Scaling
-from bmsvm.selection import (
-    Evidence,
-    EvidenceSelection,
-    ModeCV,
-    ModeSelection,
-    Selection,
-    SquaresCV,
-)
+from bmsvm.selection import ModeCV, ModeSelection, Selection, SquaresCV
 
 __all__ = ["NUMBERS", "STRUCTURES", "check_fields", "decode", "encode"]
 
 SETTINGS: tuple[type, ...] = (
-    *(SquaresCV, CollapsedHMC, Evidence, Fourier, Gibbs, Grid, HMC, ModeCV),
-    *(Nystrom, Paper, Predictive, Sampled, Table),
+    *(CollapsedHMC, Fourier, Gibbs, Grid, HMC, ModeCV),
+    *(Nystrom, Paper, Predictive, Sampled, SquaresCV, Table),
     *(functions.Gaussian, functions.Linear, functions.Matern32, functions.Matern52),
     *(functions.Polynomial, functions.Precomputed),
 )
@@ -64,7 +57,7 @@ SETTINGS: tuple[type, ...] = (
 among them: these are code."""
 
 RESULTS: tuple[type, ...] = (
-    *(BMSVMGibbs, Calibration, Diagnosis, EvidenceSelection, ModeSelection),
+    *(BMSVMGibbs, Calibration, Diagnosis, ModeSelection),
     *(LeastSquares, Posterior, PredictiveDistribution, Run, Scaling, Selection, Tuning),
     # the data and the model
     *(BasisMap, Factor, Hyperparameters, LogUniform, Problem, Uniform),

@@ -8,11 +8,11 @@ import jax
 import numpy as np
 from jax.typing import ArrayLike
 
-from bmsvm._validation import check_count, check_row_weights, check_rows_and_labels
+from bmsvm._validation import check_count
 from bmsvm.kernels.functions import Kernel, as_kernel, median_distance
 from bmsvm.models.hyperparameters import DEFAULT, Hyperparameters
 from bmsvm.prediction.squares import best_lengthscale
-from bmsvm.selection.base import Method, Selection, representative_rows
+from bmsvm.selection.base import Method, Selection, generator_of, rows_to_use
 
 __all__ = ["SquaresCV", "lengthscale_grid"]
 
@@ -29,20 +29,23 @@ def lengthscale_grid(rows: np.ndarray) -> np.ndarray:
 class SquaresCV(Method):
     """Choose theta by how well least squares predict each row without its label.
 
-    Each pair (theta, tau) of a grid is scored as in :mod:`bmsvm.prediction.squares`. The result is
-    the mean of log theta with these weights. Unlike the evidence it asks for predictions only, and
-    finds smoother functions where the prior is rougher than the truth.
+    For any likelihood and coupling: the result depends on the kernel and the data alone. Each pair
+    (theta, tau) of a grid is scored by predictions of rows left out, in closed form
+    (:mod:`bmsvm.prediction.squares`), and the result is the mean of log theta with weights
+    proportional to the exponential of the scores. No chain is run, and tau keeps its prior.
 
     Parameters
     ----------
     max_rows
-        Largest number of rows to use, chosen at random with the share of each class.
+        Largest number of rows to use. Of more, so many are chosen at random, the classes in
+        proportion. None: all.
     """
 
-    max_rows: int = 1024
+    max_rows: int | None = 1024
 
     def __post_init__(self) -> None:
-        check_count("max_rows", self.max_rows, smallest=2)
+        if self.max_rows is not None:
+            check_count("max_rows", self.max_rows, smallest=2)
 
     def select(
         self,
@@ -52,20 +55,14 @@ class SquaresCV(Method):
         rng_key: jax.Array | None = None,
         kernel: Kernel | str = "gaussian",
         coupling: str = "sum_to_zero",
-        likelihood: str = "squared",
+        likelihood: str = "normalized",
         hyperparameters: Hyperparameters = DEFAULT,
         row_weights: ArrayLike | None = None,
     ) -> Selection:
-        """Choose a lengthscale for rows X (n, p) and labels y (n,); see :class:`Method`."""
+        """Return theta, with the hyperparameters as given."""
         covariance = as_kernel(kernel)
         self.check_model(covariance, coupling, likelihood)
-        rows, classes, labels = check_rows_and_labels(X, y)
-        weights = np.ones(len(rows))
-        if row_weights is not None:
-            weights = check_row_weights(row_weights, len(rows))
-        rows, labels, weights = rows[weights > 0], labels[weights > 0], weights[weights > 0]
-        if len(labels) > self.max_rows:
-            chosen = representative_rows(labels, self.max_rows, np.random.default_rng(0))
-            rows, labels, weights = rows[chosen], labels[chosen], weights[chosen]
-        theta = best_lengthscale(rows, covariance, labels, len(classes), weights)
+        rng = generator_of(rng_key)
+        rows, labels, weights, n_classes = rows_to_use(X, y, row_weights, self.max_rows, rng)
+        theta = best_lengthscale(rows, covariance, labels, n_classes, weights)
         return Selection(theta, hyperparameters, len(labels))
