@@ -70,8 +70,7 @@ def check_stationary(name: str, kernel: Kernel) -> Stationary:
 
 
 class Chosen(NamedTuple):
-    """Rows (m, p) to choose by, their class indices (m,), weights (m,), and the number of classes.
-    """
+    """Rows (m, p) to choose by, class indices (m,), weights (m,), and the number of classes."""
 
     rows: np.ndarray
     labels: np.ndarray
