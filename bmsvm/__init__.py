@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # for type checkers and editors; tests/test_house.py compares
     from bmsvm.persistence import load, save
     from bmsvm.posterior import Posterior
     from bmsvm.predictive import PredictiveDistribution
-    from bmsvm.selection import Evidence, ModeCV
+    from bmsvm.selection import ModeCV, SquaresCV
 
 __all__ = [
     "HMC",
@@ -28,7 +28,6 @@ __all__ = [
     "AltMSVM",
     "BMSVMClassifier",
     "BMSVMGibbs",
-    "Evidence",
     "Fourier",
     "Gibbs",
     "Hyperparameters",
@@ -43,6 +42,7 @@ __all__ = [
     "PredictiveDistribution",
     "Problem",
     "Sampled",
+    "SquaresCV",
     "Table",
     "__version__",
     "enable_compilation_cache",
@@ -63,7 +63,7 @@ _HOMES = {
     "persistence": ("load", "save"),
     "posterior": ("Posterior",),
     "predictive": ("PredictiveDistribution",),
-    "selection": ("Evidence", "ModeCV"),
+    "selection": ("ModeCV", "SquaresCV"),
 }
 """The public names of each module."""
 

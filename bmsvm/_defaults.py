@@ -20,7 +20,7 @@ from bmsvm.models.hyperparameters import DEFAULT, Hyperparameters
 from bmsvm.models.problem import Problem
 from bmsvm.models.theta import Sampled
 from bmsvm.prediction.squares import PRECISIONS
-from bmsvm.selection import Evidence, Method, ModeCV, SquaresCV, as_method
+from bmsvm.selection import Method, ModeCV, SquaresCV, as_method
 
 __all__ = [
     "Settings",
@@ -121,7 +121,7 @@ def lengthscale_of(settings: Settings) -> Any:
     if _is_closed_form(settings):
         return SquaresCV()
     plain = (settings.likelihood, settings.coupling) == ("normalized", "sum_to_zero")
-    return ModeCV() if plain and settings.hyperparameters is None else Evidence()
+    return ModeCV() if plain and settings.hyperparameters is None else SquaresCV()
 
 
 def method_of(settings: Settings) -> Method | None:

@@ -40,34 +40,22 @@ from bmsvm.prediction.calibration import Calibration
 from bmsvm.prediction.squares import LeastSquares
 from bmsvm.predictive import PredictiveDistribution
 from bmsvm.scaling import Scaling
-from bmsvm.selection import (
-    Evidence,
-    EvidenceSelection,
-    ModeCV,
-    ModeSelection,
-    Selection,
-    SquaresCV,
-)
+from bmsvm.selection import ModeCV, ModeSelection, Selection, SquaresCV
 
 __all__ = ["NUMBERS", "STRUCTURES", "check_fields", "decode", "encode"]
 
 SETTINGS: tuple[type, ...] = (
-    *(SquaresCV, Evidence, Fourier, Gibbs, Grid, HMC, ModeCV),
-    *(Nystrom, Paper, Predictive, Sampled, Table),
-    *(
-        functions.Gaussian,
-        functions.Laplacian,
-        functions.Linear,
-        functions.Matern32,
-        functions.Matern52,
-    ),
+    *(Fourier, Gibbs, Grid, HMC, ModeCV),
+    *(Nystrom, Paper, Predictive, Sampled, SquaresCV, Table),
+    *(functions.Gaussian, functions.Laplacian, functions.Linear),
+    *(functions.Matern32, functions.Matern52),
     *(functions.Polynomial, functions.Precomputed),
 )
 """Parameters of estimators, which check what they are given. Those that hold callables are not
 among them: these are code."""
 
 RESULTS: tuple[type, ...] = (
-    *(BMSVMGibbs, Calibration, Diagnosis, EvidenceSelection, ModeSelection),
+    *(BMSVMGibbs, Calibration, Diagnosis, ModeSelection),
     *(LeastSquares, Posterior, PredictiveDistribution, Run, Scaling, Selection, Tuning),
     # the data and the model
     *(BasisMap, Factor, Hyperparameters, LogUniform, Problem, Uniform),

@@ -95,11 +95,11 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
     lengthscale
         theta of a stationary kernel, in units of the standardised features: a number, one per
         feature, a way to choose it from the data first (``"mode-cv"`` or :class:`bmsvm.ModeCV`,
-        which chooses tau too; ``"evidence"`` or :class:`bmsvm.Evidence`), or ``"sample"`` or
+        which chooses tau too; ``"squares-cv"`` or :class:`bmsvm.SquaresCV`), or ``"sample"`` or
         :class:`bmsvm.Sampled`, with everything else.
         ``"auto"``: ``"mode-cv"`` for the default model and hyperparameters; under ``"squared"``
-        sampled on a grid around the median distance of rows, or with a Gram matrix of low rank
-        :class:`bmsvm.selection.SquaresCV`; else ``"evidence"``.
+        with an exact Gram matrix, sampled on a grid around the median distance of rows; else
+        ``"squares-cv"``.
     hyperparameters
         Constants of the other priors. None: ``Hyperparameters()``; :data:`bmsvm.PAPER` are the
         paper's. With ``"mode-cv"`` and an exact Gram matrix the prior of tau is a narrow one around

@@ -41,7 +41,7 @@ MEANING = {
 }
 """What these options are."""
 
-METHODS = ("auto", "mode-cv", "evidence", "sample")
+METHODS = ("auto", "mode-cv", "squares-cv", "sample")
 """Ways to set the lengthscale, the default first."""
 
 OPTIONS = {

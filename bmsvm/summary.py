@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bmsvm.convergence import SMALLEST_ESS, largest_r_hat
-from bmsvm.selection import ModeSelection
 
 
 class Worst(NamedTuple):
@@ -99,10 +98,7 @@ def _lengthscale(model: Any, most: int = 10) -> str:
     text += ", …" if len(values) > most else ""
     draws = model.posterior_.samples.get("lengthscale")
     if draws is None:
-        chosen = model.selection_
-        crossed = isinstance(chosen, ModeSelection)
-        how = "by cross-validation" if crossed else "by evidence"
-        return f"{text} ({'given' if chosen is None else how})"
+        return f"{text} ({'given' if model.selection_ is None else 'by cross-validation'})"
     if draws.ndim > 2:
         return f"{text} (sampled, medians)"
     low, high = np.quantile(draws, (0.05, 0.95))

@@ -19,7 +19,6 @@ from bmsvm import (
     AltMSVM,
     BMSVMClassifier,
     BMSVMGibbs,
-    Evidence,
     Fourier,
     MSVMClassifier,
     Nystrom,
@@ -84,8 +83,7 @@ POSTERIORS: dict[str, dict[str, Any]] = {
     },
     "normalized": {"predictive": "posterior", **OWN_CHAINS},
     "default": {},
-    "evidence": {"lengthscale": "evidence"},
-    "per_feature": {"lengthscale": Evidence(per_feature=True, num_steps=120, step_size=0.15)},
+    "squares_cv": {"lengthscale": "squares-cv"},
 }
 """Arguments of the classifier, by row of the table; the row ``bmsvm`` is the paper's."""
 

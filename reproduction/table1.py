@@ -37,8 +37,7 @@ ROWS = {
     "sum_to_zero": "sum to zero, hinge",
     "normalized": "sum to zero, normalized",
     "default": "BMSVMClassifier()",
-    "evidence": "BMSVMClassifier, theta by evidence",
-    "per_feature": "BMSVMClassifier, theta per feature",
+    "squares_cv": "BMSVMClassifier, theta by least squares",
     "msvm": "MSVM",
     "ovr": "OVR",
     "altmsvm": "AltMSVM",
@@ -46,13 +45,11 @@ ROWS = {
 """Titles of the rows."""
 
 PAPER_ROWS = ("bmsvm", "msvm", "ovr", "altmsvm")
-THETA_OF = {"evidence": "evidence", "per_feature": "evidence", "default": "cv"} | dict.fromkeys(
-    MACHINES, "cv"
-)
+THETA_OF = dict.fromkeys(("default", "squares_cv", *MACHINES), "cv")
 """How theta is chosen in the rows where it is neither the paper's nor sampled."""
 
-THETAS = ("fixed", "sampled", "cv", "evidence")
-LABELS = ("theta of the paper", "theta sampled", "theta by folds", "theta by evidence")
+THETAS = ("fixed", "sampled", "cv")
+LABELS = ("theta of the paper", "theta sampled", "theta by folds")
 
 PRINTED = {
     "bmsvm": {"wine": 0.0169, "glass": 0.2383, "waveform": 0.1655, "vehicle": 0.0816},

@@ -57,7 +57,6 @@ LONGEST = (
     "blocks_invariance",
     "classifier_prediction",
     "checkpoint",
-    "evidence",
     "collapsed_invariance",
     "sbc",
     "theta_posterior",

@@ -199,7 +199,7 @@ def says_something(error: BaseException, *words: str) -> None:
     assert all(word in str(error) for word in words), repr(error)
 
 
-SEARCHES = ("auto", "evidence", "mode-cv", "sample")
+SEARCHES = ("auto", "squares-cv", "mode-cv", "sample")
 EXECUTED: collections.Counter[str] = collections.Counter()
 """Cases of each test that were run."""
 

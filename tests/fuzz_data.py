@@ -74,7 +74,7 @@ anything = st.one_of(
             lambda *args: None,
             np.datetime64("NaT"),
             "sample",
-            "evidence",
+            "squares-cv",
         ]
     ),
 )

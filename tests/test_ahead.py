@@ -6,6 +6,7 @@ import threading
 
 import jax
 import numpy as np
+import pytest
 
 import bmsvm.classifier
 from bmsvm import BMSVMClassifier
@@ -16,7 +17,8 @@ X, Y = load_wine(return_X_y=True)
 SETTINGS = {"num_samples": 50, "num_warmup": 30, "random_state": 0}
 
 
-def test_chains_compile_nothing_after_the_choice(monkeypatch):
+@pytest.mark.parametrize("model", [{}, {"likelihood": "hinge"}], ids=["mode-cv", "squares-cv"])
+def test_chains_compile_nothing_after_the_choice(model, monkeypatch):
     """Nothing of the second thread is compiled again for the chosen theta."""
     compiled: dict[str, list[str]] = {"before": [], "chains": []}
     now = ["before"]
@@ -37,7 +39,7 @@ def test_chains_compile_nothing_after_the_choice(monkeypatch):
     monkeypatch.setattr(bmsvm.classifier, "run_chains", watched)
     jax.monitoring.register_event_duration_secs_listener(listen)
     try:
-        BMSVMClassifier(**SETTINGS).fit(X[::3], Y[::3])
+        BMSVMClassifier(**SETTINGS, **model).fit(X[::3], Y[::3])
     finally:
         jax.monitoring.unregister_event_duration_listener(listen)
     in_thread = [name for name in compiled["before"] if name == "bmsvm: compile"]

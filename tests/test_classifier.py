@@ -21,7 +21,6 @@ from bmsvm import (
     PAPER,
     BMSVMClassifier,
     CollapsedHMC,
-    Evidence,
     Fourier,
     Gibbs,
     Hyperparameters,
@@ -30,6 +29,7 @@ from bmsvm import (
     Paper,
     Predictive,
     Sampled,
+    SquaresCV,
     classifier,
     kernels,
 )
@@ -139,7 +139,7 @@ def test_names_are_shorthand_for_objects():
     }.items():
         assert as_sampler(name) == as_sampler(sampler) == sampler
     assert as_sampler("auto", low_rank=True) == CollapsedHMC()
-    for name, method in {"mode-cv": ModeCV(), "evidence": Evidence()}.items():
+    for name, method in {"mode-cv": ModeCV(), "squares-cv": SquaresCV()}.items():
         assert type(as_method(name)) is type(method)
         assert vars(as_method(name)) == vars(method)
     assert as_method("sample") is None
@@ -269,7 +269,7 @@ BAD = [
     ({"lengthscale": "guess"}, "lengthscale", "guess"),
     ({"lengthscale": None}, "lengthscale", "gaussian"),
     ({"lengthscale": [1.0, 2.0, 3.0]}, "lengthscale", np.array([1.0, 2.0, 3.0])),
-    ({"lengthscale": "evidence", "kernel": "linear"}, "lengthscale", "linear"),
+    ({"lengthscale": "squares-cv", "kernel": "linear"}, "lengthscale", "linear"),
     ({"lengthscale": Sampled(), "kernel": "linear"}, "lengthscale", "linear"),
     ({"lengthscale": "mode-cv", "likelihood": "hinge"}, "likelihood", "hinge"),
     ({"hyperparameters": {"eta": 1}}, "hyperparameters", {"eta": 1}),
@@ -310,7 +310,7 @@ BAD_OPTIONS = [
     (Sampled, "every", 0),
     (Sampled, "per_feature", 1),
     (ModeCV, "folds", 1),
-    (Evidence, "num_steps", 3),
+    (SquaresCV, "max_rows", 1),
     (Nystrom, "rank", 0),
     (Fourier, "rank", -2),
     (kernels.Polynomial, "degree", -1),

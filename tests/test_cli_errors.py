@@ -100,7 +100,7 @@ def test_a_byte_order_mark_and_quotes_are_read(tmp_path):
             "--seed must be",
         ),
         (
-            [*FIT, "--kernel=linear", "--lengthscale=evidence"],
+            [*FIT, "--kernel=linear", "--lengthscale=squares-cv"],
             "--lengthscale",
         ),
     ],

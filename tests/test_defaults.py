@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bmsvm import HMC, BMSVMClassifier, Evidence, Hyperparameters, ModeCV, Nystrom, Sampled, Table
+from bmsvm import HMC, BMSVMClassifier, Hyperparameters, ModeCV, Nystrom, Sampled, SquaresCV, Table
 from bmsvm._defaults import approximation_of, settings_of
 
 MANY = 2001
@@ -41,8 +41,8 @@ def test_more_than_500_rows_need_no_chain(given):
         {"sampler": "collapsed"},
         {"hyperparameters": Hyperparameters()},
         {"lengthscale": ModeCV()},
-        {"lengthscale": "evidence"},
-        {"lengthscale": Evidence()},
+        {"lengthscale": "squares-cv"},
+        {"lengthscale": SquaresCV()},
         {"lengthscale": Sampled()},
         {"coupling": "independent"},
         {"predictive": "paper"},

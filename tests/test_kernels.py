@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pytest
 from sklearn.gaussian_process.kernels import RBF, Matern
-from sklearn.metrics.pairwise import euclidean_distances, laplacian_kernel, polynomial_kernel
+from sklearn.metrics.pairwise import laplacian_kernel, polynomial_kernel
 from tinygp import kernels as tinygp_kernels
 
 from bmsvm import prepare
@@ -49,14 +49,6 @@ def test_stationary_kernels_are_those_of_scikit_learn(kernel: Any, lengthscale: 
     square = gram_of(kernel, X1, lengthscale)
     np.testing.assert_allclose(square, theirs(X1), rtol=1e-12)
     np.testing.assert_allclose(np.diag(square), 1.0)
-
-
-@pytest.mark.parametrize("kernel", STATIONARY, ids=str)
-def test_distances_give_the_kernel_of_their_rows(kernel: Any) -> None:
-    with jax.enable_x64(True):
-        distances = jax.numpy.asarray(euclidean_distances(X1, X2))
-        found = kernel.of_distance(distances / 1.7)
-    np.testing.assert_allclose(found, STATIONARY[kernel](1.7)(X1, X2), rtol=1e-12)
 
 
 @pytest.mark.parametrize("lengthscale", [1.7, [0.5, 2.0, 7.0]], ids=str)

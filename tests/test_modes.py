@@ -9,7 +9,7 @@ import scipy.optimize
 import scipy.special
 import scipy.stats
 
-from bmsvm import BMSVMClassifier, Evidence, Hyperparameters, ModeCV, Paper
+from bmsvm import BMSVMClassifier, Hyperparameters, ModeCV, Paper, SquaresCV
 from bmsvm.kernels import Gaussian, functions, gram
 from bmsvm.models import DEFAULT
 from bmsvm.selection import ModeSelection, Selection, modes
@@ -234,12 +234,12 @@ def test_chains_whose_tau_is_known_warm_up_for_a_shorter_time():
     ("settings", "expected"),
     [
         ({}, "ModeCV"),
-        ({"hyperparameters": Hyperparameters()}, "Evidence"),
-        ({"likelihood": "hinge"}, "Evidence"),
-        ({"coupling": "independent"}, "Evidence"),
+        ({"hyperparameters": Hyperparameters()}, "SquaresCV"),
+        ({"likelihood": "hinge"}, "SquaresCV"),
+        ({"coupling": "independent"}, "SquaresCV"),
         ({"kernel": "linear"}, None),
         ({"lengthscale": 2.0}, None),
-        ({"lengthscale": "evidence"}, "Evidence"),
+        ({"lengthscale": "squares-cv"}, "SquaresCV"),
     ],
     ids=str,
 )
@@ -250,7 +250,7 @@ def test_the_default_way_follows_the_model(settings, expected, monkeypatch):
         asked.append(type(self).__name__)
         return Selection(Gaussian(), 3.0, hyperparameters, len(X))
 
-    for method in (ModeCV, Evidence):
+    for method in (ModeCV, SquaresCV):
         monkeypatch.setattr(method, "select", choose)
     quick = {**QUICK, "num_samples": 5, "sampler": Paper(thinning=1), **settings}
     fitted = BMSVMClassifier(**quick).fit(*data(24))

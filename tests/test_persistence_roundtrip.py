@@ -39,7 +39,7 @@ from bmsvm.inference import Blocks
 from bmsvm.inference.blocks import scale
 from bmsvm.machines import Grid
 from bmsvm.persistence import ESTIMATORS
-from bmsvm.selection import EvidenceSelection, ModeSelection
+from bmsvm.selection import ModeSelection, Selection
 
 pytestmark = pytest.mark.few_draws
 
@@ -149,17 +149,8 @@ def test_machines_are_saved(machine, tmp_path):
 
 
 SELECTIONS = {
-    "evidence": EvidenceSelection(
-        lengthscale=np.array([1.5, 2.0]),
-        hyperparameters=Hyperparameters(),
-        num_rows=np.int64(18),
-        path=np.ones((3, 2)),
-        gradients=np.ones((3, 2)),
-        gradient=np.ones(2),
-        gradient_error=np.ones(2),
-        log_error=np.ones(2),
-        rhat=np.float64(1.0),
-        converged=np.True_,
+    "squares-cv": Selection(
+        lengthscale=1.5, hyperparameters=Hyperparameters(), num_rows=np.int64(18)
     ),
     "mode-cv": ModeSelection(
         lengthscale=1.5,

@@ -11,7 +11,6 @@ from stored_runs import ALGORITHMS, GRID, X, Y, kernel
 from bmsvm import (
     HMC,
     CollapsedHMC,
-    Evidence,
     Fourier,
     Gibbs,
     Hyperparameters,
@@ -20,6 +19,7 @@ from bmsvm import (
     Paper,
     Predictive,
     Sampled,
+    SquaresCV,
     Table,
     kernels,
 )
@@ -29,7 +29,7 @@ from bmsvm.inference.run import start_chains
 from bmsvm.kernels import Approximation, Kernel
 from bmsvm.machines import Grid
 from bmsvm.persistence import ModelFileError
-from bmsvm.selection import Method, SquaresCV
+from bmsvm.selection import Method
 
 
 def after_json(value):
@@ -86,7 +86,7 @@ SOME_SETTINGS = [
     Sampled(grid=np.geomspace(1, 4, 3)),
     Sampled(per_feature=True, every=3),
     ModeCV(grid=[1.0, 2.0], precisions=np.array([0.1, 1.0]), repeats=2),
-    Evidence(start=np.ones(2), per_feature=True, bounds=(0.2, 20.0), max_rows=None),
+    ModeCV(max_rows=None),
     Table(),
     SquaresCV(max_rows=200),
     Grid(gamma=[0.1, 1.0], lengthscale=np.ones(2), folds=3),

@@ -10,11 +10,10 @@ import scipy.spatial
 import scipy.special
 from sklearn.exceptions import ConvergenceWarning
 
-from bmsvm import HMC, BMSVMClassifier, Nystrom, Sampled, Table, load, plots, save
+from bmsvm import HMC, BMSVMClassifier, Nystrom, Sampled, SquaresCV, Table, load, plots, save
 from bmsvm.arviz import to_arviz
 from bmsvm.datasets import load_wine
 from bmsvm.prediction.calibration import best_power
-from bmsvm.selection import SquaresCV
 
 mpl.use("Agg")
 X, Y = load_wine(return_X_y=True)

@@ -67,15 +67,6 @@ class Stationary(Kernel):
         unit = self.at(1.0)
         return lambda X1, X2: unit(X1 / lengthscale, X2 / lengthscale)
 
-    def of_distance(self, distances: jax.Array) -> jax.Array:
-        """Evaluate the kernel at distances (n1, n2) that are divided by the lengthscale."""
-        unit = self.at(1.0)
-
-        def at(distance: jax.Array) -> jax.Array:
-            return unit(distance.reshape(1, 1), jnp.zeros((1, 1)))[0, 0]
-
-        return jax.vmap(jax.vmap(at))(distances)
-
     def frequencies(
         self, random: np.random.Generator, count: int, lengthscale: ArrayLike, n_features: int
     ) -> np.ndarray:

@@ -3,13 +3,10 @@
 from typing import Any
 
 from bmsvm.selection.base import Method, Selection
-from bmsvm.selection.evidence import Evidence, EvidenceSelection
 from bmsvm.selection.modes import ModeCV, ModeSelection
 from bmsvm.selection.squares_cv import SquaresCV
 
 __all__ = [
-    "Evidence",
-    "EvidenceSelection",
     "Method",
     "ModeCV",
     "ModeSelection",
@@ -18,7 +15,7 @@ __all__ = [
     "as_method",
 ]
 
-NAMED: dict[str, type[Method]] = {"mode-cv": ModeCV, "evidence": Evidence}
+NAMED: dict[str, type[Method]] = {"mode-cv": ModeCV, "squares-cv": SquaresCV}
 """Shorthand for the ways to choose a lengthscale, with default options."""
 
 

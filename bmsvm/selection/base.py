@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 from jax.typing import ArrayLike
 
+from bmsvm._validation import check_count, check_row_weights, check_rows_and_labels
 from bmsvm.kernels.functions import Kernel, Stationary
 from bmsvm.models.hyperparameters import DEFAULT, Hyperparameters
 
@@ -70,6 +71,41 @@ def check_stationary(name: str, kernel: Kernel) -> Stationary:
             f"got kernel {kernel}"
         )
     return kernel
+
+
+class Chosen(NamedTuple):
+    """Rows (m, p) to choose by, class indices (m,), weights (m,), and the number of classes."""
+
+    rows: np.ndarray
+    labels: np.ndarray
+    weights: np.ndarray
+    n_classes: int
+
+
+def rows_to_use(
+    X: ArrayLike,
+    y: ArrayLike,
+    row_weights: ArrayLike | None,
+    max_rows: int | None,
+    rng: np.random.Generator,
+) -> Chosen:
+    """Check the data, and choose at most ``max_rows`` of the rows of positive weight."""
+    rows, classes, labels = check_rows_and_labels(X, y)
+    weights = np.ones(len(rows))
+    if row_weights is not None:
+        weights = check_row_weights(row_weights, len(rows))
+    kept = np.flatnonzero(weights > 0)
+    if max_rows is not None and max_rows < len(kept):
+        check_count("max_rows", max_rows, smallest=len(classes))
+        kept = kept[representative_rows(labels[kept], max_rows, rng)]
+    used = np.asarray(rows[kept], np.float64)
+    return Chosen(used, labels[kept], weights[kept], len(classes))
+
+
+def generator_of(rng_key: jax.Array | None) -> np.random.Generator:
+    """Return NumPy's generator with the seed of a key; None: that of ``jax.random.key(0)``."""
+    key = jax.random.key(0) if rng_key is None else rng_key
+    return np.random.default_rng(np.asarray(jax.random.key_data(key)).ravel())
 
 
 def representative_rows(labels: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:

@@ -1,9 +1,8 @@
 """Cross-validated modes: the lengthscale and the precision that predict held-out labels best.
 
-The marginal likelihood asks which theta explains the labels under all functions of the prior. Where
-the prior is rougher than the truth, neither that theta nor the posterior's tau gives the best
-calibrated probabilities (docs/lengthscale.md). Here each pair (theta, tau) of a grid is scored by
-these. For each fold, f is the mode given the rows outside it of
+Where the prior is rougher than the truth, the posterior's tau does not give the best calibrated
+probabilities (docs/lengthscale.md). Here each pair (theta, tau) of a grid is scored by these. For
+each fold, f is the mode given the rows outside it of
 
     sum_i log softmax_j(f_ij) at y_i  -  tau/2 tr(f' K(theta)^-1 f),
 
@@ -31,18 +30,19 @@ import scipy.special
 from jax.typing import ArrayLike
 
 from bmsvm._progress import progress
-from bmsvm._validation import (
-    check_count,
-    check_row_weights,
-    check_rows_and_labels,
-    positive_numbers,
-)
+from bmsvm._validation import check_count, positive_numbers
 from bmsvm.kernels.factor import check_gram
 from bmsvm.kernels.functions import Kernel, gram_of, median_distance
 from bmsvm.models.hyperparameters import DEFAULT, Hyperparameters
 from bmsvm.models.logistic_mode import STEPS, functions_of, mode_path
 from bmsvm.prediction.calibration import best_power
-from bmsvm.selection.base import Method, Selection, check_stationary, representative_rows
+from bmsvm.selection.base import (
+    Method,
+    Selection,
+    check_stationary,
+    generator_of,
+    rows_to_use,
+)
 from bmsvm.selection.kernel import best_kernel, candidates_of
 
 OCTAVES = np.arange(-3, 5) / 2
@@ -145,7 +145,7 @@ class ModeCV(Method):
             if value != needed:
                 raise ValueError(
                     f'{name} must be "{needed}" for lengthscale=ModeCV(); got {value!r}: '
-                    "use Evidence() there"
+                    "use SquaresCV() there"
                 )
 
     def select(
@@ -164,20 +164,10 @@ class ModeCV(Method):
         candidates = candidates_of(kernel)
         for each in candidates:
             self.check_model(each, coupling, likelihood)
-        rows, classes, labels = check_rows_and_labels(X, y)
         hyperparameters.validate()
-        weights = np.ones(len(rows))
-        if row_weights is not None:
-            weights = check_row_weights(row_weights, len(rows))
-        rows, labels, weights = rows[weights > 0], labels[weights > 0], weights[weights > 0]
-        key = jax.random.key(0) if rng_key is None else rng_key
-        rng = np.random.default_rng(np.asarray(jax.random.key_data(key)).ravel())
-        if self.max_rows is not None and self.max_rows < len(rows):
-            check_count("max_rows", self.max_rows, smallest=len(classes))
-            chosen = representative_rows(labels, self.max_rows, rng)
-            rows, labels, weights = rows[chosen], labels[chosen], weights[chosen]
-        rows = np.asarray(rows, np.float64)
-        covariance = best_kernel(candidates, rows, labels, len(classes), weights)
+        rng = generator_of(rng_key)
+        rows, labels, weights, n_classes = rows_to_use(X, y, row_weights, self.max_rows, rng)
+        covariance = best_kernel(candidates, rows, labels, n_classes, weights)
         median = median_distance(rows, covariance)
         thetas = median * 2.0**OCTAVES if self.grid is None else _values("grid", self.grid)
         given = PRECISIONS if self.precisions is None else self.precisions
@@ -192,7 +182,7 @@ class ModeCV(Method):
                 for number in side:
                     gram, _ = check_gram(gram_of(covariance, rows, thetas[number]))
                     root = _root(gram, weights)
-                    scores = _held_out_modes(root, labels, len(classes), weights, held, taus)
+                    scores = _held_out_modes(root, labels, n_classes, weights, held, taus)
                     log_loss[number] = [
                         np.mean([_calibrated_log_loss(each, labels, weights) for each in at_tau])
                         for at_tau in scores
@@ -205,7 +195,7 @@ class ModeCV(Method):
         shares = scipy.special.softmax(log_weights)
         theta = float(np.exp(np.sum(shares * np.log(thetas)[:, None])))
         tau = float(np.exp(np.sum(shares * np.log(taus))))
-        shape = STRENGTH * len(rows) * (len(classes) - 1)
+        shape = STRENGTH * len(rows) * (n_classes - 1)
         held_tau = replace(hyperparameters, precision_shape=shape, precision_rate=shape / tau)
         return ModeSelection(
             kernel=covariance,
