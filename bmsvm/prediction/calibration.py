@@ -30,8 +30,8 @@ import scipy.special
 CHANCE_ROWS = 0.5
 """Rows of mere chance beside the data."""
 
-LOG_POWER = (0.0, 3.0)
-"""Mean and standard deviation of log a: nearly flat."""
+LOG_POWER = (0.0, 1.0)
+"""Mean and standard deviation of log a."""
 
 LOGIT_SHARE = (0.0, 1.5)
 """Mean and standard deviation of log w/(1 - w)."""

@@ -45,7 +45,7 @@ from bmsvm.selection.base import (
 )
 from bmsvm.selection.kernel import best_kernel, candidates_of
 
-OCTAVES = np.arange(-3, 5) / 2
+OCTAVES = np.arange(-1, 3)
 """Default lengthscales: these powers of two times the median distance between rows."""
 
 PRECISIONS = 10.0 ** (np.arange(2, -8, -1) / 2)
@@ -106,7 +106,7 @@ class ModeCV(Method):
     Parameters
     ----------
     grid
-        Lengthscales, shape (G,). Default: eight values from 0.35 to 4 times the median distance
+        Lengthscales, shape (G,). Default: a half, one, two and four times the median distance
         between rows.
     precisions
         Values of tau, shape (T,).
