@@ -14,7 +14,7 @@ from bmsvm._inputs import is_precomputed
 from bmsvm._predicting import as_predictive
 from bmsvm._validation import check_choice
 from bmsvm.inference.samplers import Table, as_sampler
-from bmsvm.kernels.functions import Gaussian, Parametric, Stationary, as_kernel
+from bmsvm.kernels.functions import Gaussian, Kernel, Parametric, Stationary, as_kernel
 from bmsvm.kernels.low_rank import Approximation, Fourier, Nystrom
 from bmsvm.models.hyperparameters import DEFAULT, Hyperparameters
 from bmsvm.models.problem import Problem
@@ -43,9 +43,10 @@ WARMUP = 150
 WARMUP_IF_TAU_KNOWN = 75
 """The same if tau was chosen with the lengthscale, which leaves less to be tuned."""
 
-CHAIN_ROWS = 500
-"""Rows up to which ``likelihood="auto"`` runs chains of (21). Of more, the closed form and a mode
-predict as well (docs/benchmarks.md)."""
+CHAIN_SIZE = 1_000_000
+"""Largest n^2 (c - 1) for which ``likelihood="auto"`` runs chains of (21): the products of one
+gradient. Of more rows or classes, the closed form and a mode predict as well (docs/benchmarks.md).
+"""
 
 EXACT_ROWS = 2000
 """Rows up to which ``approximation="auto"`` is exact."""
@@ -71,7 +72,7 @@ class Settings:
 
     likelihood: str
     coupling: str
-    kernel: Any
+    kernel: Kernel
     lengthscale: Any
     hyperparameters: Hyperparameters | None
     approximation: Any
@@ -80,14 +81,13 @@ class Settings:
     predictive: Any
 
 
-def settings_of(classifier: Any, n_rows: int) -> Settings:
-    """Return the settings of a classifier for so many rows."""
+def settings_of(classifier: Any, n_rows: int, n_classes: int) -> Settings:
+    """Return the settings of a classifier for so many rows and classes."""
     given = Settings(**{each.name: getattr(classifier, each.name) for each in fields(Settings)})
-    if _is_auto(given.kernel):
-        given = replace(given, kernel=Gaussian())
+    given = replace(given, kernel=Gaussian() if _is_auto(given.kernel) else as_kernel(given.kernel))
     if given.likelihood != "auto":
         return given
-    squares = n_rows > CHAIN_ROWS and _suits_squares(given)
+    squares = n_rows**2 * (n_classes - 1) > CHAIN_SIZE and _suits_squares(given)
     return replace(given, likelihood="squared" if squares else "normalized")
 
 
@@ -99,7 +99,7 @@ def _suits_squares(settings: Settings) -> bool:
         and settings.hyperparameters is None
         and settings.coupling == "sum_to_zero"
         and (_is_auto(theta) or (as_method(theta) is None and not _is_sampled(theta)))
-        and not isinstance(as_kernel(settings.kernel), Parametric)
+        and not isinstance(settings.kernel, Parametric)
         and as_predictive(settings.predictive).decision == "probability"
     )
 
@@ -116,7 +116,7 @@ def lengthscale_of(settings: Settings) -> Any:
     """Return the lengthscale as given, or the default of this model."""
     if not _is_auto(settings.lengthscale):
         return settings.lengthscale
-    if not isinstance(as_kernel(settings.kernel), Stationary):
+    if not isinstance(settings.kernel, Stationary):
         return None
     if _is_closed_form(settings):
         return SquaresCV()
@@ -169,13 +169,13 @@ def approximation_of(settings: Settings, n_rows: int) -> Approximation | None:
 
 def _suits_low_rank(settings: Settings, n_rows: int) -> bool:
     """Whether ``approximation="auto"`` is a Gram matrix of low rank."""
-    theta, kernel = lengthscale_of(settings), as_kernel(settings.kernel)
+    theta = lengthscale_of(settings)
     on_given_grid = isinstance(theta, Sampled) and theta.given_grid is not None
     return (
         n_rows > EXACT_ROWS
         and settings.coupling == "sum_to_zero"
-        and not is_precomputed(kernel)
-        and not isinstance(kernel, Parametric)
+        and not is_precomputed(settings.kernel)
+        and not isinstance(settings.kernel, Parametric)
         and (on_given_grid or not _is_sampled(theta))
     )
 

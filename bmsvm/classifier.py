@@ -81,9 +81,10 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
     likelihood
         ``"normalized"`` (21), ``"hinge"`` (11), or ``"squared"``, the least-squares
         SVM, whose posterior needs no chain. The hinge is not a distribution of the labels, and says
-        too little with many classes. ``"auto"``: ``"normalized"``, and ``"squared"`` beyond 2000
-        rows, unless a sampler, hyperparameters, a way to choose the lengthscale, or
-        ``approximation="exact"`` is given.
+        too little with many classes. ``"auto"``: ``"normalized"``, and ``"squared"``, pooled with
+        a mode of logistic regression, where chains would take long: if ``n^2 (c - 1)`` is more than
+        a million (577 rows of four classes), unless a sampler, hyperparameters, or a way to choose
+        or sample the lengthscale is given.
     coupling
         ``"sum_to_zero"``, or ``"independent"`` as printed in the paper.
     kernel
@@ -97,8 +98,7 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
         feature, a way to choose it from the data first (``"mode-cv"`` or :class:`bmsvm.ModeCV`,
         which chooses tau too; ``"squares-cv"`` or :class:`bmsvm.SquaresCV`), or ``"sample"`` or
         :class:`bmsvm.Sampled`, with everything else.
-        ``"auto"``: ``"mode-cv"`` for the default model and hyperparameters; under ``"squared"``
-        with an exact Gram matrix, sampled on a grid around the median distance of rows; else
+        ``"auto"``: ``"mode-cv"`` for ``"normalized"`` and the default hyperparameters, else
         ``"squares-cv"``.
     hyperparameters
         Constants of the other priors. None: ``Hyperparameters()``; :data:`bmsvm.PAPER` are the
@@ -293,7 +293,7 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
         self.seed_ = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         rows = self._standardized(X)
         with jax.enable_x64(True), few_blas_threads(len(labels)):
-            settings = settings_of(self, len(labels))
+            settings = settings_of(self, len(labels), len(self.classes_))
             low_rank = approximation_of(settings, len(labels))
             data = (rows, labels, weights)
             ahead = self._compile_ahead(settings, low_rank, data)
@@ -302,8 +302,8 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
                 settings = replace(settings, kernel=self.selection_.kernel)
             problem = self._prepare(settings, low_rank, data, self.selection_)
             ahead.wait()
-            run = self._sample(problem, checkpoint, max_time)
-            self._summarise(run, rows, as_kernel(settings.kernel), asked=self.num_samples)
+            run = self._sample(problem, settings, checkpoint, max_time)
+            self._summarise(run, rows, settings, asked=self.num_samples)
         return self
 
     def fit_more(self, num_samples: int | None = None) -> BMSVMClassifier:
@@ -319,8 +319,10 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
         check_sweeps("num_samples", num_samples)
         with jax.enable_x64(True), few_blas_threads(len(self.posterior_.training_rows)):
             asked = self.run_.num_samples + num_samples
+            rows = self.posterior_.training_rows
+            settings = settings_of(self, len(rows), len(self.classes_))
             run = _quietly(self.run_.more, num_samples)
-            self._summarise(run, self.posterior_.training_rows, self.kernel_, asked=asked)
+            self._summarise(run, rows, replace(settings, kernel=self.kernel_), asked=asked)
         return self
 
     @property
@@ -359,8 +361,8 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
             )
         if as_predictive(self.predictive).calibrate:
             check_integrable('predictive="calibrated"', self.coupling)
-        settings = settings_of(self, n_rows=0)
-        kernel, lengthscale = as_kernel(settings.kernel), lengthscale_of(settings)
+        settings = settings_of(self, n_rows=0, n_classes=2)
+        kernel, lengthscale = settings.kernel, lengthscale_of(settings)
         method = as_method(lengthscale)
         if method is not None:
             method.check_model(kernel, self.coupling, settings.likelihood)
@@ -401,11 +403,12 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
         self, settings: Settings, low_rank: Approximation | None, data: Data
     ) -> Ahead:
         """Compile the chains while the lengthscale is chosen, if their shapes are known."""
-        if method_of(settings) is None or settings.likelihood == "squared":
+        no_chains = settings.likelihood == "squared"
+        if method_of(settings) is None or low_rank is not None or no_chains:
             return Ahead(None)
 
         def compile_at_median() -> None:
-            kernel = as_kernel(settings.kernel)
+            kernel = settings.kernel
             theta = median_distance(data[0], kernel)
             found = Selection(kernel, theta, hyperparameters_of(settings), len(data[0]))
             problem = self._prepare(settings, low_rank, data, found)
@@ -445,16 +448,16 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
             )
         return problem
 
-    def _sample(self, problem: Problem, checkpoint: Any, max_time: float | None) -> Run:
+    def _sample(
+        self, problem: Problem, settings: Settings, checkpoint: Any, max_time: float | None
+    ) -> Run:
         """Run the chains."""
         return _quietly(
             run_chains,
             BMSVMGibbs(sampler=self.sampler),
             jax.random.key(self.seed_),
             problem,
-            num_warmup=warmup_of(
-                settings_of(self, _positive(problem)), low_rank=problem.basis_map is not None
-            ),
+            num_warmup=warmup_of(settings, low_rank=problem.basis_map is not None),
             num_samples=self.num_samples,
             num_chains=self.num_chains,
             store=checkpoint,
@@ -472,19 +475,18 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
 
         return enough
 
-    def _summarise(self, run: Run, rows: np.ndarray, kernel: Kernel, asked: int) -> None:
+    def _summarise(self, run: Run, rows: np.ndarray, settings: Settings, asked: int) -> None:
         """Build the posterior from finished chains, and check whether they have converged."""
         run = run.loaded()
         how, found = as_predictive(self.predictive), self.selection_
-        settings = replace(settings_of(self, len(rows)), kernel=kernel)
         lengthscale = lengthscale_of(settings) if found is None else found.lengthscale
         sampled = run.samples.get("lengthscale")
-        fixed = as_lengthscale(lengthscale, kernel) if sampled is None else None
+        fixed = as_lengthscale(lengthscale, settings.kernel) if sampled is None else None
         posterior = Posterior(
             run.samples,
             run.problem,
             rows,
-            kernel,
+            settings.kernel,
             fixed,
             remainder=how.remainder,
             seed=self.seed_,

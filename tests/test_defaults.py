@@ -12,8 +12,8 @@ MANY = 2001
 """Rows that have a basis of low rank."""
 
 
-def likelihood_of(rows, **given):
-    return settings_of(BMSVMClassifier(**given), rows).likelihood
+def likelihood_of(rows, classes=5, **given):
+    return settings_of(BMSVMClassifier(**given), rows, classes).likelihood
 
 
 @pytest.mark.parametrize(
@@ -28,10 +28,13 @@ def likelihood_of(rows, **given):
     ],
     ids=str,
 )
-def test_more_than_500_rows_need_no_chain(given):
+def test_many_rows_need_no_chain(given):
+    """A gradient of n^2 (c - 1) = 10^6 products is the largest: 500 rows of five classes."""
     assert likelihood_of(500, **given) == "normalized"
     assert likelihood_of(501, **given) == "squared"
     assert likelihood_of(MANY, **given) == "squared"
+    assert likelihood_of(1000, classes=2, **given) == "normalized"
+    assert likelihood_of(200, classes=50, **given) == "squared"
 
 
 @pytest.mark.parametrize(
@@ -59,9 +62,9 @@ def test_a_likelihood_that_is_given_stays(likelihood):
 
 
 def test_a_basis_by_default_is_as_fine_as_least_squares_need():
-    settings = settings_of(BMSVMClassifier(), MANY)
+    settings = settings_of(BMSVMClassifier(), MANY, 3)
     assert approximation_of(settings, MANY).tolerance < 1e-5
-    chains = settings_of(BMSVMClassifier(likelihood="normalized"), MANY)
+    chains = settings_of(BMSVMClassifier(likelihood="normalized"), MANY, 3)
     assert approximation_of(chains, MANY).tolerance == Nystrom().tolerance
 
 
