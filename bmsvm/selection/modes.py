@@ -45,7 +45,7 @@ from bmsvm.selection.base import (
 )
 from bmsvm.selection.kernel import best_kernel, candidates_of
 
-OCTAVES = np.arange(-1, 3)
+OCTAVES = np.arange(-2, 3)
 """Default lengthscales: these powers of two times the median distance between rows."""
 
 PRECISIONS = 10.0 ** (np.arange(2, -8, -1) / 2)
@@ -106,8 +106,8 @@ class ModeCV(Method):
     Parameters
     ----------
     grid
-        Lengthscales, shape (G,). Default: a half, one, two and four times the median distance
-        between rows.
+        Lengthscales, shape (G,). Default: five values from a quarter of the median distance between
+        rows to four times it.
     precisions
         Values of tau, shape (T,).
     folds
