@@ -29,7 +29,7 @@ def test_many_rows_are_fitted_by_least_squares(given):
     "given",
     [
         {"sampler": HMC()},
-        {"sampler": "collapsed"},
+        {"sampler": "hmc"},
         {"hyperparameters": Hyperparameters()},
         {"lengthscale": ModeCV()},
         {"lengthscale": "evidence"},

@@ -9,8 +9,8 @@ from few_draws import few_draws
 from sklearn.preprocessing import StandardScaler
 
 from bmsvm import (
+    HMC,
     BMSVMClassifier,
-    CollapsedHMC,
     Nystrom,
     from_batches,
     load,
@@ -60,7 +60,7 @@ def fit(rows, labels=Y, sample_weight=None, **settings):
     with few_draws():
         return BMSVMClassifier(
             **{"lengthscale": 3.0, "approximation": Nystrom(rank=10), "num_chains": 2,
-               "sampler": CollapsedHMC(thinning=1), "num_warmup": 10, "num_samples": 10,
+               "sampler": HMC(), "num_warmup": 10, "num_samples": 10,
                "standardize": False, "random_state": 0, **settings}
         ).fit(rows, labels, sample_weight)  # fmt: skip
 

@@ -566,8 +566,6 @@ def test_what_a_table_cannot_do_is_said():
     assert BMSVMGibbs().algorithm(problem_of()).name == "hamiltonian"
     for problem in (apart, off):
         assert BMSVMGibbs().sampler_of(problem) == HMC()
-    with pytest.raises(ValueError, match=r"Table\(\)"):
-        run_chains(BMSVMGibbs(sampler="collapsed"), jax.random.key(0), problem_of())
     nobody = replace(problem_of(), row_weights=jnp.zeros(len(LABELS)))
     with pytest.raises(ValueError, match="positive weight"):
         PosteriorTable(nobody)
