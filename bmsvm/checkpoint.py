@@ -31,7 +31,7 @@ try:
 except ImportError:  # Windows has no flock: checkpoints are not locked there
     fcntl = None  # type: ignore[assignment]
 
-FORMAT, FORMAT_VERSION = "bmsvm chains", 2
+FORMAT, FORMAT_VERSION = "bmsvm chains", 3
 RECORD, DRAWS, LOCK, TEMPORARY = "chains.npz", "draws.zarr", ".lock", ".bmsvm-"
 
 CHUNK = 25

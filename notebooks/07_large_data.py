@@ -128,10 +128,10 @@ for n in (5_000, 20_000, 100_000):
 #
 # ## Low rank
 #
-# With `approximation=Nystrom(rank=r)` the functions are determined by $r$ landmarks instead of all rows. A sweep is $O(n r c)$, and
-# memory is $O(n r)$. The scores are integrated out, so that a sweep moves $r$ coordinates for each column instead of $n$. Low rank is
-# the default beyond 2000 rows. There the default likelihood is `"squared"`, the least-squares SVM, which needs no chains;
-# `likelihood="normalized"` keeps the model and its chains. First the same rows as before, where the exact result is known:
+# With `approximation=Nystrom(rank=r)` the functions are determined by $r$ landmarks instead of all rows. A step of a
+# trajectory is $O(n r c)$, and the memory of the basis $O(n r)$. Low rank is the default beyond 2000 rows. There the default
+# likelihood is `"squared"`, the least-squares SVM, which needs no chains; `likelihood="normalized"` keeps the model and its
+# chains. First the same rows as before, where the exact result is known:
 
 # %%
 rank = 200  # small: 32

@@ -38,10 +38,8 @@ from bmsvm.inference.algorithm import Algorithm
 from bmsvm.inference.table import PosteriorTable
 from bmsvm.kernels import Factor
 from bmsvm.machines import Grid
-from bmsvm.models import scores_of
 from bmsvm.models.couplings import class_vector, contrast
-from bmsvm.models.hierarchy import latent, log_likelihood
-from bmsvm.models.integrated import functions_of, log_scales, logs_of
+from bmsvm.models.hierarchy import latent
 from bmsvm.models.theta import Design, masked_design, nearest_on_grid
 from reproduction.all_rows import all_rows_blocks, all_rows_problem
 from reproduction.protocol import standardized
@@ -54,11 +52,9 @@ __all__ = [
     "Fit",
     "calibration_draws",
     "calibration_problem",
-    "draw_columns",
     "fit_all_rows",
     "fit_machine",
     "fit_posterior",
-    "noise_nodes_of",
     "tune_machine",
 ]
 
@@ -247,8 +243,7 @@ class Configuration(NamedTuple):
         ``"exact"``; ``"truncated"``: the leading columns of the factor, as of a singular Gram
         matrix of many rows; ``"nystrom"`` or ``"fourier"``.
     sampler
-        ``"hmc"``; ``"collapsed"``, which has a model of its own, see
-        :mod:`reproduction.simulate`; or ``"table"`` under ``squared``.
+        ``"hmc"``; or ``"table"`` under ``squared``.
     """
 
     likelihood: str
@@ -283,17 +278,6 @@ def calibration_problem(configuration: Configuration, labels: np.ndarray) -> Pro
         approximation=APPROXIMATIONS.get(configuration.factor),
     )
     return _truncated(problem, RANK) if configuration.factor == "truncated" else problem
-
-
-def noise_nodes_of(configuration: Configuration, problem: Problem) -> np.ndarray | None:
-    """Points (J, k) of the noise in the model of the collapsed sampler; None for the others."""
-    if configuration.sampler != "collapsed":
-        return None
-    return np.asarray(_algorithm(configuration, problem).setup(problem).reference.nodes)
-
-
-def _algorithm(configuration: Configuration, problem: Problem) -> Algorithm:
-    return BMSVMGibbs(sampler=configuration.sampler).algorithm(problem)
 
 
 def _truncated(problem: Problem, rank: int) -> Problem:
@@ -334,9 +318,8 @@ def calibration_draws(
     if configuration.sampler == "table":
         each_table = [_table_draws(*one, draws) for one in zip(keys, problems, strict=True)]
         return {name: np.stack([d[name] for d in each_table]) for name in each_table[0]}
-    algorithm = _algorithm(configuration, problems[0])
-    each = [(problem, algorithm.setup(problem)) for problem in problems]
-    stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *each)
+    algorithm = BMSVMGibbs(sampler=configuration.sampler).algorithm(problems[0])
+    stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *problems)
     lengths = jnp.asarray(warmup), jnp.asarray(thinning)
     found = _chains(keys, stacked, *lengths, algorithm=algorithm, draws=draws)
     return jax.tree.map(np.asarray, found)
@@ -363,72 +346,31 @@ def _table_draws(key: jax.Array, problem: Problem, draws: int) -> dict[str, np.n
 def _chains(keys, problems, warmup, thinning, *, algorithm: Algorithm, draws: int):
     """Chains in one program: calls of ``run_chains`` took two to six times as long (3 models)."""
 
-    def one(key, given):
-        problem, setup = given
+    def one(key, problem):
         key_init, key = jax.random.split(key)
 
         def sweep(i, chain):
             here = jax.random.fold_in(key, i)
-            return algorithm.step(here, chain, setup, problem, Phase(i, warmup))[0]
+            return algorithm.step(here, chain, problem, Phase(i, warmup))[0]
 
         def draw(chain, number):
             first = warmup + number * thinning
             chain = jax.lax.fori_loop(first, first + thinning, sweep, chain)
-            key_scores = jax.random.fold_in(jax.random.fold_in(key, first), 1)
-            return chain, _quantities(key_scores, chain, setup, problem, algorithm)
+            return chain, _quantities(chain, problem, algorithm)
 
-        chain = algorithm.init(key_init, {}, setup, problem)
+        chain = algorithm.init(key_init, {}, problem)
         chain = jax.lax.fori_loop(0, warmup, sweep, chain)
         return jax.lax.scan(draw, chain, jnp.arange(draws))[1]
 
     return jax.vmap(one)(keys, problems)
 
 
-def draw_columns(
-    key: jax.Array,
-    weights: jax.Array,
-    intercept: jax.Array,
-    noise_variance: jax.Array,
-    precision: jax.Array,
-    nodes: jax.Array,
-    problem: Problem,
-) -> jax.Array:
-    """Draw columns T (n, k) given weights (r, k), intercept (k,), sigma2 and tau.
-
-    The noise of a row is one of the nodes (J, k), drawn given the label of the row.
-    """
-    x = jnp.append(weights.T, intercept[:, None], axis=1)
-    functions = functions_of(x, problem, 1.0)
-    nodes = nodes.astype(functions.dtype)
-    scale = jnp.exp(log_scales(logs_of(noise_variance, precision), problem))
-
-    def choose(carry, inputs):
-        best, chosen = carry
-        key, number = inputs
-        moved = functions + scale * nodes[number][:, None]
-        noise = jax.random.gumbel(key, best.shape, best.dtype)
-        merit = log_likelihood(moved.T, problem) + noise
-        return (jnp.maximum(merit, best), jnp.where(merit > best, number, chosen)), None
-
-    n = problem.n_rows
-    begin = (jnp.full(n, -jnp.inf, functions.dtype), jnp.zeros(n, jnp.int32))
-    each = (jax.random.split(key, len(nodes)), jnp.arange(len(nodes), dtype=jnp.int32))
-    (_, chosen), _ = jax.lax.scan(choose, begin, each)
-    return functions.T + scale[:, None] * nodes[chosen]
-
-
-def _quantities(key, chain, setup, problem: Problem, algorithm: Algorithm) -> dict[str, jax.Array]:
-    """Sites of a draw, the functions at the rows, and scores even if they are integrated out."""
-    sites = algorithm.sites(chain, setup, problem)
+def _quantities(chain, problem: Problem, algorithm: Algorithm) -> dict[str, jax.Array]:
+    """Sites of a draw, and the functions at the rows."""
+    sites = algorithm.sites(chain, problem)
     here = problem
     if problem.grid is not None:
         here = problem.at(nearest_on_grid(sites["lengthscale"], problem.grid.values))
     weights = sites.pop("weights")
     functions = class_vector(latent(jnp.zeros(()), weights, here), here.coupling)
-    if "scores" not in sites:
-        intercept = sites["intercept"] @ contrast(problem.n_classes)
-        nodes = setup.reference.nodes
-        scales = sites["noise_variance"], sites["precision"]
-        columns = draw_columns(key, weights, intercept, *scales, nodes, here)
-        sites["scores"] = scores_of(columns, here)
     return {**sites, "functions": sites["intercept"] + functions}

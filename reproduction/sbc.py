@@ -6,8 +6,8 @@ right, ranks are uniform, whatever the prior and however little the labels say. 
 class does not occur are drawn again: that leaves the posterior given the labels as it is.
 
 ``python -m reproduction.sbc`` runs all configurations: two couplings, two likelihoods, theta
-fixed and sampled, exact and truncated factors of the kernel; and approximations of low rank, under
-HMC and under collapsed HMC. ``squared`` is drawn from its table too.
+fixed and sampled, exact and truncated factors of the kernel; and approximations of low rank.
+``squared`` is drawn from its table too.
 """
 
 from __future__ import annotations
@@ -37,7 +37,6 @@ from reproduction.fits import (
     Configuration,
     calibration_draws,
     calibration_problem,
-    noise_nodes_of,
 )
 from reproduction.simulate import Joint, draw_joint, likelihood_of_rows
 
@@ -53,10 +52,11 @@ CONFIGURATIONS = (
             CHAINED, COUPLINGS, ("fixed", "sampled"), ("exact", "truncated")
         )
     ),
-    *(Configuration(each, "sum_to_zero", "fixed", "nystrom") for each in CHAINED),
     *(
-        Configuration(likelihood, "sum_to_zero", "fixed", kind, "collapsed")
-        for likelihood, kind in itertools.product(("hinge", "normalized"), ("nystrom", "fourier"))
+        Configuration(likelihood, "sum_to_zero", theta, kind)
+        for likelihood, theta, kind in itertools.product(
+            CHAINED, ("fixed", "sampled"), ("nystrom", "fourier")
+        )
     ),
     *(
         Configuration("squared", "sum_to_zero", *each)
@@ -65,13 +65,10 @@ CONFIGURATIONS = (
         )
     ),
 )
-"""All that ships and can be simulated; low rank goes with ``sum_to_zero`` and theta fixed only.
+"""All that ships and can be simulated; low rank goes with ``sum_to_zero`` only.
 ``squared`` with ``independent`` cannot: hardly a draw of the prior would be kept."""
 
 QUICK_NAMES = ("normalized-sum_to_zero-sampled-exact-hmc", "hinge-independent-fixed-truncated")
-
-MORE_SWEEPS = 4
-"""Factor on the sweeps under ``collapsed``, whose reference suits many rows."""
 
 FALSE_ALARM = 0.01
 """Probability that a correct sampler fails anywhere in a run."""
@@ -148,10 +145,9 @@ def truths(joint: Joint, coupling: str) -> dict[str, np.ndarray]:
 def simulated(rng: np.random.Generator, size: int, configuration: Configuration) -> Joint:
     """Draw from the joint distribution, given that every class occurs."""
     problem = calibration_problem(configuration, np.arange(configuration.n_rows) % N_CLASSES)
-    nodes = noise_nodes_of(configuration, problem)
     parts: list[Joint] = []
     while sum(len(part.labels) for part in parts) < size:
-        joint = draw_joint(rng, size, problem, nodes)
+        joint = draw_joint(rng, size, problem)
         keep = np.array([len(np.unique(each)) == N_CLASSES for each in joint.labels])
         parts.append(jax.tree.map(operator.itemgetter(keep), joint))
     return jax.tree.map(lambda *leaves: np.concatenate(leaves)[:size], *parts)
@@ -172,7 +168,6 @@ def draw_ranks(configuration: Sequence[str], settings: Sequence[int]) -> dict[st
     configuration = Configuration(*configuration)
     warmup, draws, thinning, replications = settings
     rng = np.random.default_rng(zlib.crc32(configuration.name.encode()))
-    longer = MORE_SWEEPS if configuration.sampler == "collapsed" else 1
     with jax.enable_x64(True):
         joint = simulated(rng, replications, configuration)
         key = jax.random.key(int(rng.integers(2**31)))
@@ -180,9 +175,9 @@ def draw_ranks(configuration: Sequence[str], settings: Sequence[int]) -> dict[st
             configuration,
             jax.random.split(key, replications),
             [calibration_problem(configuration, labels) for labels in joint.labels],
-            warmup=warmup * longer,
+            warmup=warmup,
             draws=draws,
-            thinning=thinning * longer,
+            thinning=thinning,
         )
     chains = quantities(found, joint.labels, configuration.likelihood)
     truth = quantities(

@@ -26,10 +26,6 @@ from exactly, with no chain:
 Rows are drawn one after the other, and a draw that is rejected at one row is dropped at once, so
 that the cost is that of the first few rows. Nothing here is shared with the sampler but the factor
 of the kernel, the contrast of the classes and the hyperparameters.
-
-Collapsed HMC samples a model of its own (:mod:`bmsvm.models.integrated`): the noise of a row is one
-of a few equally probable nodes, and its variance is ``sigma2 (1 + h/tau)``, where h is the part of
-k(x, x) that a basis of low rank leaves out. That model is simulated if the nodes are given.
 """
 
 from __future__ import annotations
@@ -127,32 +123,8 @@ def likelihood_of_rows(scores: np.ndarray, labels: np.ndarray, likelihood: str) 
     return np.exp(own - largest) / np.exp(excess - largest[..., None]).sum(-1)
 
 
-def _noise(
-    rng: np.random.Generator, shape: tuple[int, ...], nodes: np.ndarray | None
-) -> np.ndarray:
-    """Noise of one row, shape (size, k): standard normal, or one of the nodes (J, k)."""
-    if nodes is None:
-        return rng.normal(size=shape)
-    return nodes[rng.integers(len(nodes), size=shape[0])]
-
-
-def _scales(position: Position, problem: Problem, nodes: np.ndarray | None) -> np.ndarray:
-    """Scale of the noise of each row, shape (size, n)."""
-    variance, precision = (
-        np.asarray(part)[:, None] for part in (position.noise_variance, position.precision)
-    )
-    left = np.zeros(problem.n_rows)
-    if nodes is not None and problem.remainder is not None:
-        left = np.asarray(problem.remainder)
-    return np.sqrt(variance * (1 + left / precision))
-
-
 def _rows_of_scores(
-    rng: np.random.Generator,
-    means: np.ndarray,
-    sigma: np.ndarray,
-    problem: Problem,
-    nodes: np.ndarray | None,
+    rng: np.random.Generator, means: np.ndarray, sigma: np.ndarray, problem: Problem
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Columns (size, k), a label (size,) and whether it is kept, for one row with means (size, k).
 
@@ -160,7 +132,7 @@ def _rows_of_scores(
     """
     c, likelihood = problem.n_classes, problem.likelihood
     size = len(means)
-    columns = means + sigma[:, None] * _noise(rng, means.shape, nodes)
+    columns = means + sigma[:, None] * rng.normal(size=means.shape)
     if problem.coupling == "independent":
         labels = rng.integers(c, size=size)
         columns[np.arange(size), labels] = 0.0
@@ -194,10 +166,8 @@ def _draw_kernel(
     log_prior = np.asarray(problem.grid.log_prior)
     chances = np.exp(log_prior - log_prior.max())
     kernel = rng.choice(len(chances), size=size, p=chances / chances.sum())
-    factor, remainder = jax.tree.map(
-        lambda leaf: np.asarray(leaf)[kernel], (problem.grid.factors, problem.grid.remainder)
-    )
-    return kernel, replace(problem, factor=factor, remainder=remainder)
+    factor = jax.tree.map(lambda leaf: np.asarray(leaf)[kernel], problem.grid.factors)
+    return kernel, replace(problem, factor=factor)
 
 
 class _Evidence(NamedTuple):
@@ -293,9 +263,7 @@ def _draw_squared(
     return Joint(full, intercept[:, None] + design @ weights, found.labels[chosen])
 
 
-def _draw_batch(
-    rng: np.random.Generator, size: int, problem: Problem, nodes: np.ndarray | None, bound: float
-) -> Joint:
+def _draw_batch(rng: np.random.Generator, size: int, problem: Problem, bound: float) -> Joint:
     """Draw ``size`` times from the prior; return the accepted draws, with scores and labels.
 
     ``bound`` is that of the evidence under ``squared``.
@@ -304,23 +272,19 @@ def _draw_batch(
     position, functions = draw_parameters(rng, size, here)
     if problem.likelihood == "squared" and problem.coupling == "sum_to_zero":
         return _draw_squared(rng, position, functions, kernel, here, bound)
-    scales = _scales(position, here, nodes)
+    sigma = np.sqrt(np.asarray(position.noise_variance))
     alive = np.arange(size)
     columns = np.zeros(functions.shape)
     labels = np.zeros(functions.shape[:2], int)
     for row in range(problem.n_rows):
-        drawn, label, kept = _rows_of_scores(
-            rng, functions[alive, row], scales[alive, row], problem, nodes
-        )
+        drawn, label, kept = _rows_of_scores(rng, functions[alive, row], sigma[alive], problem)
         columns[alive, row], labels[alive, row] = drawn, label
         alive = alive[kept]
     full = position._replace(columns=_array(columns), kernel=cast(Any, kernel))
     return jax.tree.map(lambda leaf: leaf[alive], Joint(full, functions, labels))
 
 
-def draw_joint(
-    rng: np.random.Generator, size: int, problem: Problem, nodes: np.ndarray | None = None
-) -> Joint:
+def draw_joint(rng: np.random.Generator, size: int, problem: Problem) -> Joint:
     """Draw parameters, scores and labels from the joint distribution, exactly.
 
     Parameters
@@ -331,9 +295,6 @@ def draw_joint(
         Number of independent draws.
     problem
         The model, without row weights; theta fixed or on a grid. Its own labels do not matter.
-    nodes
-        Equally probable values of the noise of a row, shape (J, k), for the model of collapsed
-        HMC: ``setup.reference.nodes``. None: the noise is normal.
     """
     if problem.row_weights is not None or problem.family is not None:
         raise ValueError("problem must have no row weights, and theta fixed or on a grid")
@@ -342,7 +303,7 @@ def draw_joint(
     parts: list[Joint] = []
     found, batch = 0, max(size, 64)
     while found < size:
-        part = _draw_batch(rng, batch, problem, nodes, bound)
+        part = _draw_batch(rng, batch, problem, bound)
         parts.append(part)
         found += len(part.labels)
         batch = 1 << 13 if in_closed_form else BATCH

@@ -51,13 +51,11 @@ gc.set_threshold(50_000, 20, 20)
 # Files that take longest, which begin first: the cores are then busy to the end of the run.
 LONGEST = (
     "fuzz_classifier",
-    "collapsed",
     "classifier",
     "lengthscale",
     "blocks_invariance",
     "classifier_prediction",
     "checkpoint",
-    "collapsed_invariance",
     "sbc",
     "theta_posterior",
     "checkpoint_crash",

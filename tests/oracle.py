@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from bmsvm import HMC, Gibbs, Paper
+from bmsvm import HMC, Gibbs, Nystrom, Paper
 from bmsvm.inference import state as states
 from bmsvm.inference.adaptation import Phase
 from bmsvm.inference.algorithm import Algorithm
@@ -29,7 +29,6 @@ from bmsvm.inference.blocks import (
     metropolis_scores,
     scale,
 )
-from bmsvm.inference.reference import Reference, from_coordinates
 from bmsvm.models import Position, Problem, conditionals, prepare
 from bmsvm.models.couplings import class_vector, contrast
 from bmsvm.models.hierarchy import latent, scores_of
@@ -68,14 +67,6 @@ def optimize_chains(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(states, "compiled_chunk", compiled)
 
 
-def to_coordinates(x: jax.Array, logs: jax.Array, reference: Reference) -> jax.Array:
-    """Undo ``from_coordinates``, which is linear in xi (k, r + 1), by its Jacobian."""
-    zero = jnp.zeros_like(x)
-    jacobian = jax.jacobian(from_coordinates)(zero, logs, reference).reshape(x.size, x.size)
-    apart = (x - from_coordinates(zero, logs, reference)).ravel()
-    return jnp.linalg.solve(jacobian, apart).reshape(x.shape)
-
-
 @dataclass(frozen=True)
 class Case:
     """A tiny data set and a model of it."""
@@ -89,6 +80,7 @@ class Case:
     seed: int = 0
     weights: tuple[float, ...] | None = None
     spare_rows: int = 0
+    approximation: Nystrom | None = None
 
     def problem(self) -> Problem:
         X = np.random.default_rng(self.seed).normal(size=(len(self.labels), 2))
@@ -104,10 +96,12 @@ class Case:
             hyperparameters=LIVELY,
             row_weights=self.weights,
             spare_rows=self.spare_rows,
+            approximation=self.approximation,
         )
 
     def __str__(self) -> str:
         singular = "singular" if self.duplicates or self.kernel == "linear" else "regular"
+        singular = singular if self.approximation is None else "low rank"
         return f"{self.likelihood}-{self.coupling}-{self.n_classes}-{singular}"
 
 
@@ -116,6 +110,9 @@ CASES = (
     Case(3, "independent", "hinge", (0, 1, 2, 1), kernel="linear", seed=1),
     Case(3, "sum_to_zero", "normalized", (0, 1, 2, 1, 0), duplicates=True, seed=2),
     Case(2, "independent", "normalized", (0, 1, 0, 0, 1, 1), seed=3),
+)
+LOW_RANK = Case(
+    3, "sum_to_zero", "normalized", (0, 1, 2, 1, 0), seed=12, approximation=Nystrom(rank=3)
 )
 
 
@@ -223,11 +220,11 @@ def after_sweeps(
     What blocks remember does not depend on the position, or the sweeps would not leave the
     posterior invariant.
     """
-    start = algorithm.init(jax.random.key(0), {}, None, problem)
+    start = algorithm.init(jax.random.key(0), {}, problem)
 
     def run(key, position):
         def sweep(state, key):
-            return algorithm.step(key, state, None, problem, PAST_WARM_UP)
+            return algorithm.step(key, state, problem, PAST_WARM_UP)
 
         begin = start._replace(position=position)
         state, infos = jax.lax.scan(sweep, begin, jax.random.split(key, sweeps))

@@ -6,7 +6,7 @@ from unittest import mock
 import jax
 import numpy as np
 
-from bmsvm import BMSVMGibbs, CollapsedHMC, Nystrom, Sampled, run_chains
+from bmsvm import BMSVMGibbs, Nystrom, Sampled, run_chains
 from bmsvm.checkpoint import Checkpoint
 
 RNG = np.random.default_rng(0)
@@ -20,9 +20,9 @@ ALGORITHMS = {
     "hmc": {"sampler": "hmc"},
     "hmc, theta on a grid": {"sampler": "hmc", "lengthscale": GRID},
     "hmc, theta off a grid": {"sampler": "hmc", "lengthscale": Sampled(grid="off", every=2)},
-    "collapsed": {"sampler": CollapsedHMC(), "approximation": Nystrom(rank=5)},
-    "collapsed, theta on a grid": {
-        "sampler": CollapsedHMC(),
+    "hmc, low rank": {"sampler": "hmc", "approximation": Nystrom(rank=5)},
+    "hmc, low rank, theta on a grid": {
+        "sampler": "hmc",
         "approximation": Nystrom(rank=5),
         "lengthscale": GRID,
     },

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bmsvm import PAPER, BMSVMGibbs, Posterior, Sampled, prepare, run_chains
+from bmsvm import PAPER, BMSVMGibbs, Nystrom, Posterior, Sampled, prepare, run_chains
 from bmsvm.inference.adaptation import Phase
 from bmsvm.prediction import evaluate
 
@@ -23,7 +23,7 @@ CONFIGURATIONS = {
     "hinge": {"likelihood": "hinge"},
     "gibbs": {"likelihood": "hinge", "sampler": "gibbs"},
     "paper": {"likelihood": "hinge", "sampler": "paper"},
-    "collapsed": {"sampler": "collapsed"},
+    "low rank": {"approximation": Nystrom(rank=5)},
     "independent": {"likelihood": "hinge", "coupling": "independent", "sampler": "gibbs"},
     "sampled": {"likelihood": "hinge", "lengthscale": Sampled(grid=np.geomspace(0.5, 8, 5))},
     "off the grid": {"likelihood": "hinge", "lengthscale": Sampled(grid="off")},
@@ -54,23 +54,22 @@ def test_the_start_and_a_sweep_are_lowered(name, double):
         problem = kernel.prepare(X, Y)
         assert problem.factor.basis.dtype == (np.float64 if double else np.float32)
         algorithm = kernel.algorithm(problem)
-        setup = algorithm.setup(problem)
 
-        def start(keys, setup, problem):
-            return jax.vmap(lambda key: algorithm.init(key, {}, setup, problem))(keys)
+        def start(keys, problem):
+            return jax.vmap(lambda key: algorithm.init(key, {}, problem))(keys)
 
-        def sweep(keys, chains, count, setup, problem):
+        def sweep(keys, chains, count, problem):
             def one(key, chain):
-                chain, info = algorithm.step(key, chain, setup, problem, Phase(count, count + 1))
-                return chain, info, algorithm.sites(chain, setup, problem)
+                chain, info = algorithm.step(key, chain, problem, Phase(count, count + 1))
+                return chain, info, algorithm.sites(chain, problem)
 
             return jax.vmap(one)(keys, chains)
 
         keys = jax.random.split(jax.random.key(0), 2)
-        check(lowered(start, keys, setup, problem))
-        chains = jax.eval_shape(start, keys, setup, problem)
+        check(lowered(start, keys, problem))
+        chains = jax.eval_shape(start, keys, problem)
         exported = jax.export.export(jax.jit(sweep), platforms=PLATFORMS)
-        shapes = jax.tree.map(jax.typeof, (jnp.asarray(3), setup, problem))
+        shapes = jax.tree.map(jax.typeof, (jnp.asarray(3), problem))
         check(exported(jax.typeof(keys), chains, *shapes))
 
 

@@ -225,16 +225,3 @@ def test_starting_values_of_sites_that_do_not_start_a_chain_are_refused() -> Non
     mcmc = MCMC(sampler, num_warmup=1, num_samples=1, progress_bar=False)
     with pytest.raises(ValueError, match=r"^init_params .*intercept"):
         mcmc.run(jax.random.key(0), X, y, init_params={"intercept": np.zeros(2)})
-
-
-@pytest.mark.parametrize(
-    ("settings", "value"),
-    [({"coupling": "independent"}, "independent"), ({"likelihood": "squared"}, "squared")],
-)
-def test_a_problem_that_a_sampler_cannot_sample_is_refused(
-    settings: dict[str, Any], value: str
-) -> None:
-    problem = bmsvm.prepare(X, y, lengthscale=1.0, **settings)
-    sampler = bmsvm.BMSVMGibbs(sampler="collapsed")
-    with pytest.raises(ValueError, match=value):
-        bmsvm.run_chains(sampler, jax.random.key(0), problem, num_warmup=1, num_samples=1)

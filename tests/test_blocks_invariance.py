@@ -6,7 +6,7 @@ import numpy as np
 import oracle
 import pytest
 from numpyro.infer import MCMC
-from oracle import CASES, SAMPLERS, after_sweeps, all_blocks, drift, exact_draws, largest
+from oracle import CASES, LOW_RANK, SAMPLERS, after_sweeps, all_blocks, drift, exact_draws, largest
 
 from bmsvm import BMSVMGibbs
 from bmsvm.inference.blocks import conjugate_parameters, stateless
@@ -45,7 +45,7 @@ def test_block_leaves_the_posterior_invariant(case, name):
     assert any(jax.tree.leaves(moved))
 
 
-SAMPLED = [(CASES[2], "paper"), (CASES[3], "gibbs")]
+SAMPLED = [(CASES[2], "paper"), (CASES[3], "gibbs"), (LOW_RANK, "hmc")]
 SAMPLED += [pytest.param(CASES[1], "hmc", marks=pytest.mark.long)]  # the block is all of it
 
 

@@ -17,7 +17,7 @@ from small_models import X as ROWS
 from small_models import fit
 from stored_runs import ALGORITHMS, X, Y, assert_same, interrupted_after, kernel, run
 
-from bmsvm import CollapsedHMC, Paper, Sampled
+from bmsvm import Paper, Sampled
 from bmsvm.checkpoint import FORMAT_VERSION, RECORD, Checkpoint, ModelFileError
 from bmsvm.inference.run import start_chains
 
@@ -65,7 +65,7 @@ def test_single_precision_is_stored_as_it_is(tmp_path):
         assert_same(part.samples, run(num_samples=60).samples)
 
 
-OFTEN = ("hmc, theta off a grid", "collapsed")  # their states hold all that others do
+OFTEN = ("hmc, theta off a grid", "hmc, low rank")  # their states hold all that others do
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_every_algorithm_resumes_bit_identically(name, tmp_path):
     "name",
     [
         "hmc, theta on a grid",
-        pytest.param("collapsed, theta on a grid", marks=pytest.mark.long),
+        pytest.param("hmc, low rank, theta on a grid", marks=pytest.mark.long),
     ],
 )
 def test_one_program_serves_the_first_piece_and_later_ones(name):
@@ -138,17 +138,12 @@ def test_a_store_of_another_run_is_refused(settings, named, tmp_path):
         ({"sampler": Paper()}, {"sampler": Paper(step_size=0.5)}, r"sampler=.*1\.0.*0\.5"),
         ({"sampler": Paper()}, {"sampler": Paper(printed_ratio=True)}, "sampler=.*False.*True"),
         (
-            ALGORITHMS["collapsed"],
-            {**ALGORITHMS["collapsed"], "sampler": CollapsedHMC(max_steps=2)},
-            "sampler=.*max_steps.*3.*2",
-        ),
-        (
             {"lengthscale": Sampled(grid="off", every=2)},
             {"lengthscale": Sampled(grid="off", every=3)},
             "every=2.*3",
         ),
     ],
-    ids=["step_size", "printed_ratio", "max_steps", "every"],
+    ids=["step_size", "printed_ratio", "every"],
 )
 def test_a_store_of_the_same_sampler_with_other_options_is_refused(changes, other, named, tmp_path):
     settings = {"thinning": 1, "collect": ["precision"]}

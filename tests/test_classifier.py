@@ -20,7 +20,6 @@ from bmsvm import (
     HMC,
     PAPER,
     BMSVMClassifier,
-    CollapsedHMC,
     Fourier,
     Gibbs,
     Hyperparameters,
@@ -135,10 +134,8 @@ def test_names_are_shorthand_for_objects():
         "hmc": HMC(),
         "gibbs": Gibbs(),
         "paper": Paper(),
-        "collapsed": CollapsedHMC(),
     }.items():
         assert as_sampler(name) == as_sampler(sampler) == sampler
-    assert as_sampler("auto", low_rank=True) == CollapsedHMC()
     for name, method in {"mode-cv": ModeCV(), "squares-cv": SquaresCV()}.items():
         assert type(as_method(name)) is type(method)
         assert vars(as_method(name)) == vars(method)
@@ -301,7 +298,6 @@ BAD_OPTIONS = [
     (HMC, "thinning", "2"),
     (Paper, "step_size", -1.0),
     (Paper, "printed_ratio", "yes"),
-    (CollapsedHMC, "max_steps", 0),
     (Predictive, "calibrate", "yes"),
     (Predictive, "remainder", None),
     (Predictive, "decision", "argmax"),

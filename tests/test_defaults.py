@@ -41,7 +41,7 @@ def test_many_rows_need_no_chain(given):
     "given",
     [
         {"sampler": HMC()},
-        {"sampler": "collapsed"},
+        {"sampler": "hmc"},
         {"hyperparameters": Hyperparameters()},
         {"lengthscale": ModeCV()},
         {"lengthscale": "squares-cv"},

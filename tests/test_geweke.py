@@ -36,7 +36,7 @@ SQUARED = (
 
 def after_rounds(algorithm, problem, positions, seed):
     """Redraw the labels and sweep, ROUNDS times, from every position."""
-    start = algorithm.init(jax.random.key(0), {}, None, problem)
+    start = algorithm.init(jax.random.key(0), {}, problem)
 
     def run(key, position):
         def one_round(state, key):
@@ -44,7 +44,7 @@ def after_rounds(algorithm, problem, positions, seed):
             scores = scores_of(state.position.columns, problem)
             labels = Labels(scores, problem.likelihood).sample(key_labels)
             given = dataclasses.replace(problem, labels=labels.astype(problem.labels.dtype))
-            state, _ = algorithm.step(key_sweep, state, None, given, oracle.PAST_WARM_UP)
+            state, _ = algorithm.step(key_sweep, state, given, oracle.PAST_WARM_UP)
             return state, None
 
         begin = start._replace(position=position)

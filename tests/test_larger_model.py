@@ -167,8 +167,6 @@ def test_chains_start_where_they_are_told():
 
 def test_what_cannot_be_a_block_says_so():
     sites = {"rate": 1.0, "eta": 1.0}
-    with pytest.raises(ValueError, match="given needs a sampler that moves the scores"):
-        state_at(BMSVMGibbs(sampler="collapsed", given=given), problem_of(), sites)
     sampled = prepare(X, LABELS, lengthscale=Sampled(grid=[1.0, 2.0]))
     with pytest.raises(ValueError, match="given needs a problem whose lengthscale is fixed"):
         state_at(BMSVMGibbs(given=given), sampled, sites)

@@ -10,7 +10,6 @@ from few_draws import few_draws
 
 from bmsvm import (
     BMSVMClassifier,
-    CollapsedHMC,
     Fourier,
     Nystrom,
     classifier,
@@ -150,8 +149,8 @@ def fitted():
     X, y = data(400)
     with few_draws():
         return BMSVMClassifier(
-            lengthscale=1.0, approximation=Nystrom(rank=20), sampler=CollapsedHMC(thinning=1),
-            num_chains=2, num_warmup=50, num_samples=40, random_state=0,
+            lengthscale=1.0, approximation=Nystrom(rank=20), num_chains=2, num_warmup=50,
+            num_samples=40, random_state=0,
         ).fit(X, y)  # fmt: skip
 
 
@@ -160,8 +159,8 @@ def test_the_classifier_predicts_from_landmarks():
     fit = fitted()
     assert fit.posterior_.problem.basis_map.kind == "nystrom"
     assert fit.posterior_.problem.factor.basis.shape[1] == 20
-    assert fit.posterior_.problem.factor.basis.dtype == np.float32
-    assert "scores" not in fit.run_.samples
+    assert fit.posterior_.problem.factor.basis.dtype == np.float64
+    assert fit.run_.samples["scores"].shape[2:] == (416, 3)  # with spare rows
     chances = fit.predict_proba(X)
     np.testing.assert_allclose(chances.sum(1), 1.0)
     assert fit.score(X, y) > 0.5
@@ -202,7 +201,6 @@ def test_saved_and_continued(tmp_path):
         ({"approximation": "nystrom", "kernel": "precomputed"}, "precomputed"),
         ({"approximation": "nystrom", "coupling": "independent"}, "sum_to_zero"),
         ({"approximation": "nystrom", "lengthscale": "sample"}, "sampled on a given grid"),
-        ({"sampler": "collapsed", "likelihood": "squared"}, "squared"),
     ],
 )
 def test_bad_settings_are_named(settings, message):

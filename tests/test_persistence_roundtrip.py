@@ -22,7 +22,6 @@ from bmsvm import (
     AltMSVM,
     BMSVMClassifier,
     BMSVMGibbs,
-    CollapsedHMC,
     Fourier,
     Hyperparameters,
     MSVMClassifier,
@@ -84,10 +83,10 @@ CONFIGURATIONS = {
     "grid": {"lengthscale": Sampled(prior="log-uniform", grid=GRID)},
     "off-grid": {"lengthscale": Sampled(grid="off", bounds=[0.2, 20], every=3)},
     "per-feature": {"lengthscale": Sampled("log-uniform", per_feature=True), "sampler": "hmc"},
-    "low-rank": {"approximation": Nystrom(rank=5), "sampler": CollapsedHMC(thinning=1)},
+    "low-rank": {"approximation": Nystrom(rank=5), "sampler": HMC()},
     "low-rank-grid": {
         "approximation": Fourier(rank=6),
-        "sampler": "collapsed",
+        "sampler": "hmc",
         "lengthscale": Sampled(grid=GRID),
     },
     "normalized": {

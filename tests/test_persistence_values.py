@@ -10,7 +10,6 @@ from stored_runs import ALGORITHMS, GRID, X, Y, kernel
 
 from bmsvm import (
     HMC,
-    CollapsedHMC,
     Fourier,
     Gibbs,
     Hyperparameters,
@@ -81,7 +80,6 @@ SOME_SETTINGS = [
     HMC(thinning=3),
     Gibbs(),
     Paper(thinning=np.int64(4), step_size=0.5, printed_ratio=True),
-    CollapsedHMC(thinning=2, max_steps=5),
     Sampled("log-uniform", bounds=[0.5, 9], grid="off"),
     Sampled(grid=np.geomspace(1, 4, 3)),
     Sampled(per_feature=True, every=3),
@@ -124,8 +122,8 @@ def test_only_objects_that_hold_callables_are_left_out():
     assert not code & set(STRUCTURES.values())
 
 
-LARGEST = "collapsed, theta on a grid"
-"""Its state has the structures of the other collapsed one too."""
+LARGEST = "hmc, low rank, theta on a grid"
+"""Its state has the structures of the other one of low rank too."""
 
 
 @pytest.mark.parametrize(

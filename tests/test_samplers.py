@@ -9,7 +9,7 @@ import oracle
 import pytest
 from numpyro.infer import MCMC
 
-from bmsvm import HMC, PAPER, BMSVMGibbs, CollapsedHMC, Gibbs, Paper, Sampled, prepare
+from bmsvm import HMC, PAPER, BMSVMGibbs, Gibbs, Paper, Sampled, Table, prepare
 from bmsvm.inference import Blocks
 from bmsvm.inference.blocks import collapsed_parameters, exact_scores, metropolis_scores
 from bmsvm.inference.samplers import as_sampler
@@ -116,25 +116,19 @@ def test_exact_scores_stay_finite_and_sum_to_zero(n_classes, coupling):
     np.testing.assert_array_equal(info["accept_prob"], 1.0)
 
 
-TUNED = [
-    pytest.param(HMC(), "hinge", lambda chain: chain.memory, marks=pytest.mark.long),
-    (HMC(), "normalized", lambda chain: chain.memory),
-    (CollapsedHMC(), "normalized", lambda chain: (chain.adaptation, chain.log_width[None])),
-]
-
-
-@pytest.mark.parametrize(("sampler", "likelihood", "memory_of"), TUNED)
-def test_tuning_stands_still_after_warm_up(sampler, likelihood, memory_of):
+@pytest.mark.parametrize(
+    "likelihood", [pytest.param("hinge", marks=pytest.mark.long), "normalized"]
+)
+def test_tuning_stands_still_after_warm_up(likelihood):
     """What was learned in warm-up stays the same afterwards, and something was learned."""
-    kernel = BMSVMGibbs(
-        likelihood=likelihood, lengthscale=Sampled(grid=[1.0, 2.0]), sampler=sampler
-    )
+    grid = Sampled(grid=[1.0, 2.0])
+    kernel = BMSVMGibbs(likelihood=likelihood, lengthscale=grid, sampler=HMC())
     state = kernel.init(jax.random.key(0), 3, None, rows(3, 12), {})
     sweep = oracle.quick_jit(lambda state: kernel.sample(state, (), {}))
     memories = []
     for _ in range(6):
         state = sweep(state)
-        memories.append([np.asarray(leaf) for leaf in jax.tree.leaves(memory_of(state.chain))])
+        memories.append([np.asarray(leaf) for leaf in jax.tree.leaves(state.chain.memory)])
     of_warm_up, later = memories[:3], memories[2:]
     tuned = [number for number, leaf in enumerate(memories[0]) if np.ndim(leaf) > 0]
     assert any((of_warm_up[0][number] != of_warm_up[-1][number]).any() for number in tuned)
@@ -144,11 +138,11 @@ def test_tuning_stands_still_after_warm_up(sampler, likelihood, memory_of):
 
 
 def test_names_stand_for_samplers():
-    named = {"hmc": HMC(), "gibbs": Gibbs(), "paper": Paper(), "collapsed": CollapsedHMC()}
+    named = {"hmc": HMC(), "gibbs": Gibbs(), "paper": Paper(), "table": Table()}
     assert {name: as_sampler(name) for name in named} == named
     assert as_sampler("auto") == HMC()
-    assert as_sampler("auto", low_rank=True, likelihood="normalized") == CollapsedHMC()
-    assert as_sampler("auto", low_rank=True, likelihood="squared", off_grid=True) == HMC()
+    assert as_sampler("auto", likelihood="squared") == Table()
+    assert as_sampler("auto", likelihood="squared", off_grid=True) == HMC()
     assert as_sampler(METROPOLIS) is METROPOLIS
 
 
@@ -167,7 +161,6 @@ def test_a_sampler_makes_one_algorithm_for_each_model():
         (lambda: HMC(thinning=0), "thinning must be .*at least 1; got 0"),
         (lambda: Paper(step_size=-1.0), "step_size must be .*positive.*got -1.0"),
         (lambda: Paper(printed_ratio="yes"), "printed_ratio must be True or False; got 'yes'"),
-        (lambda: CollapsedHMC(max_steps=0), "max_steps must be .*at least 1; got 0"),
         (lambda: Blocks(), r"sweep must be a tuple of blocks; got \(\)"),
         (lambda: Blocks(sweep=("scale",)), "sweep must be a tuple of blocks; got .*scale"),
     ],

@@ -11,7 +11,8 @@ weighted by 1/m_i are draws of the posterior without y_i, and the mean of p(y | 
 with these weights is its prediction. Means over cavities use quasi-random normal points.
 
 Calibration needs draws that are like those of new rows: f_i is then drawn from the cavity, whose
-variance is that of f_i plus sigma2, and p(y | f_i) integrates the noise alone.
+variance is that of f_i plus sigma2, and p(y | f_i) integrates the noise alone. With a basis of low
+rank f_i also has what the basis leaves of it, as it would have at a new row.
 """
 
 from __future__ import annotations
@@ -124,8 +125,10 @@ def _over_cavities(
             )
         if point is not None:
             noise_variance = draw["noise_variance"]
-            own = jnp.sqrt(jnp.maximum(variance - noise_variance, 0.0))
-            function = mean + own[:, None] * point
+            own = jnp.maximum(variance - noise_variance, 0.0)
+            if here.remainder is not None:
+                own = own + noise_variance / draw["precision"] * here.remainder[rows]
+            function = mean + jnp.sqrt(own)[:, None] * point
             around = function[:, None] + jnp.sqrt(noise_variance) * nodes
             scores = class_vector(around, problem.coupling)
         return log_mean, likelihoods.class_probabilities(scores, problem.likelihood).mean(1)

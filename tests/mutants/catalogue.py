@@ -33,9 +33,7 @@ CONDITIONALS = "bmsvm.models.conditionals"
 WHITENING = "bmsvm.models.whitening"
 LIKELIHOODS = "bmsvm.models.likelihoods"
 THETA = "bmsvm.models.theta"
-INTEGRATED = "bmsvm.models.integrated"
 BLOCKS = "bmsvm.inference.blocks"
-COLLAPSED = "bmsvm.inference.collapsed"
 LOW_RANK = "bmsvm.kernels.low_rank"
 CONVERGENCE = "bmsvm.convergence"
 CALIBRATION = "bmsvm.prediction.calibration"
@@ -252,13 +250,6 @@ MUTANTS = (
         "test_low_rank.py waves_have",
     ),
     Mutant(
-        "low rank: what landmarks leave is not noise of the rows",
-        f"{INTEGRATED}:log_scales",
-        "0.5 * jnp.log1p(_left(logs, problem))",
-        "0.0",
-        "test_integrated.py what_landmarks_leave",
-    ),
-    Mutant(
         "low rank: what landmarks leave is told to be nothing where models predict",
         "bmsvm.prediction.evaluate:Stage.basis",
         "np.sqrt(np.maximum(own - np.sum(inside**2, axis=1), 0.0))",
@@ -266,54 +257,18 @@ MUTANTS = (
         "test_low_rank.py predicts_from_landmarks",
     ),
     Mutant(
-        "integrated scores: labels ignored where columns are drawn",
-        "reproduction.fits:draw_columns.choose",
-        "log_likelihood(moved.T, problem) + noise",
-        "noise",
-        "test_collapsed_invariance.py leave_exact_draws",
-    ),
-    Mutant(
-        "integrated scores: Jacobian of sigma2 missing",
-        f"{INTEGRATED}:log_prior",
-        "2 * logs[0]",
-        "0.0",
-        "test_integrated.py prior_is_that",
-        occurrences=2,
-    ),
-    Mutant(
-        "Laplace coordinates: Jacobian missing",
-        "bmsvm.inference.reference:log_volume",
-        "-jnp.sum(jnp.log(root))",
-        "jnp.zeros(())",
-        "test_collapsed_invariance.py leave_exact_draws",
-    ),
-    Mutant(
-        "Laplace coordinates: intercept not scaled back",
-        f"{COLLAPSED}:parameters_of",
-        "reference.intercept_scale * x[:, -1]",
-        "x[:, -1]",
-        "test_collapsed_invariance.py leave_exact_draws",
-    ),
-    Mutant(
-        "collapsed HMC: sign of the kinetic energy in the Metropolis test",
-        f"{COLLAPSED}:collapsed_hmc.trajectory",
-        "_square(momentum) - _square(last)",
-        "_square(last) - _square(momentum)",
-        "test_collapsed_invariance.py leave_exact_draws",
-    ),
-    Mutant(
-        "collapsed HMC: everything is accepted",
-        f"{COLLAPSED}:collapsed_hmc.trajectory",
-        "jax.random.uniform(key_accept, (), dtype) < accept_prob",
-        "jax.random.uniform(key_accept, (), dtype) < 2.0",
-        "test_collapsed_invariance.py leave_exact_draws",
-    ),
-    Mutant(
         "leave-one-out: what landmarks leave of a row forgotten",
         "bmsvm.prediction.leave_one_out:_over_cavities.one",
-        'left / draw["precision"]',
+        'noise_variance / draw["precision"] * here.remainder[rows]',
         "0.0",
         "test_loo.py low_rank",
+    ),
+    Mutant(
+        "leave-one-out: some rows have the labels of others",
+        "bmsvm.prediction.leave_one_out:leave_one_out",
+        "np.asarray(problem.labels)[rows]",
+        "np.asarray(problem.labels)[: len(rows)]",
+        "test_loo.py some_rows_are",
     ),
     Mutant(
         "leave-one-out: draws that have seen a row's label count as others do",
@@ -646,13 +601,6 @@ MUTANTS = (
         "jax.random.split(rng_key, num_chains)",
         "jax.numpy.stack([rng_key] * num_chains)",
         "test_starts.py no_two_chains and normalized and sum_to_zero and HMC",
-    ),
-    Mutant(
-        "starts: weights of low rank as narrow as the reference",
-        f"{COLLAPSED}:collapsed_hmc.init",
-        "OVERDISPERSED * jax.random.normal(key_xi, reference.mode.shape, dtype)",
-        "jax.random.normal(key_xi, reference.mode.shape, dtype)",
-        "test_starts.py weights_of_low_rank",
     ),
     Mutant(
         "squared: sigma2 forgotten in the determinant",
