@@ -523,7 +523,8 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
     def _predictive(self, posterior: Posterior, settings: Settings) -> PredictiveDistribution:
         """Calibrate the posterior, if the model allows it and nobody interrupts."""
         how, plain = as_predictive(self.predictive), PredictiveDistribution(posterior)
-        problem, kernels, theta = posterior.problem, (settings.kernel,), posterior.lengthscale
+        problem, theta = posterior.problem, posterior.lengthscale
+        kernels: tuple[Kernel, ...] = (settings.kernel,)
         if not calibrates(settings, problem):
             return plain
         if not how.squares or self.likelihood not in ("auto", "normalized"):
