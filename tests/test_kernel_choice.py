@@ -8,7 +8,7 @@ from scipy.spatial.distance import cdist, pdist
 from bmsvm import BMSVMClassifier, ModeCV, load, save
 from bmsvm.kernels import Gaussian, Laplacian, median_distance
 from bmsvm.prediction.calibration import best_power
-from bmsvm.prediction.squares import judge
+from bmsvm.prediction.squares import exact_roots, judge, least_squares
 from bmsvm.selection import SquaresCV
 
 RNG = np.random.default_rng(0)
@@ -78,6 +78,25 @@ def test_the_classifier_keeps_the_kernel_that_it_chose(tmp_path):
     loaded = load(tmp_path / "model.bmsvm")
     assert loaded.kernel_ == Laplacian()
     np.testing.assert_array_equal(loaded.predict_proba(X[:9]), model.predict_proba(X[:9]))
+
+
+def test_least_squares_averaged_over_both_kernels_predict_with_each():
+    """The fit at the rows, with labels, is the sum of what each kernel's terms give there."""
+    weights = np.ones(60)
+    roots = [
+        root
+        for kernel in (Gaussian(), Laplacian())
+        for root in exact_roots(X[:60], kernel, median_distance(X[:60], kernel))
+    ]
+    fit, _ = least_squares(roots, BALLS[:60], 3, weights)
+    assert fit.kernels == (Gaussian(), Laplacian())
+    gaussian, laplacian = fit.coefficients
+    distances = {name: cdist(X[60:], X[:60], name) for name in ("euclidean", "cityblock")}
+    theta, width = fit.lengthscales
+    functions = fit.intercept + np.exp(-0.5 * (distances["euclidean"] / theta) ** 2) @ gaussian
+    functions += np.exp(-distances["cityblock"] / width) @ laplacian
+    expected = scipy.special.log_softmax(functions, axis=1)
+    np.testing.assert_allclose(fit.log_probabilities(X[60:]), expected, atol=1e-9)
 
 
 @pytest.mark.parametrize("given", [{"lengthscale": 1.5}, {"lengthscale": [1.0, 2.0, 1.0, 2.0]}])

@@ -8,7 +8,7 @@ import scipy.special
 
 from bmsvm.kernels.functions import as_kernel
 from bmsvm.models.logistic_mode import functions_of, mode_path
-from bmsvm.models.squared import Eigen
+from bmsvm.models.squared import Eigen, eigen_of
 from bmsvm.prediction import logistic
 from bmsvm.prediction.squares import INTERCEPT_PRECISION, LeastSquares, Root
 
@@ -91,6 +91,15 @@ def test_modes_are_averaged_by_rows_that_they_have_not_seen():
     np.testing.assert_allclose(found.coefficients, ROTATION @ whole[:-1], atol=0.02)
     at_rows = DESIGN @ np.linalg.solve(ROTATION, found.coefficients) + found.intercept
     np.testing.assert_allclose(at_rows, functions, atol=0.02)
+
+
+def test_modes_of_an_exact_gram_matrix_are_functions_of_its_values():
+    gram = DESIGN @ DESIGN.T
+    root = Root(as_kernel("linear"), None, "nystrom", DESIGN, None, eigen_of(gram))
+    found = logistic.logistic_modes(root, LABELS, CLASSES, WEIGHTS, HELD)
+    functions, held_out, _ = plain_modes()
+    np.testing.assert_allclose(found.held_out, held_out, atol=0.02)
+    np.testing.assert_allclose(gram @ found.coefficients + found.intercept, functions, atol=0.02)
 
 
 @pytest.mark.parametrize("ahead", [0.0, 3.0, -40.0])
