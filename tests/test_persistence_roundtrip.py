@@ -149,9 +149,13 @@ def test_machines_are_saved(machine, tmp_path):
 
 SELECTIONS = {
     "squares-cv": Selection(
-        lengthscale=1.5, hyperparameters=Hyperparameters(), num_rows=np.int64(18)
+        kernel=kernels.Gaussian(),
+        lengthscale=1.5,
+        hyperparameters=Hyperparameters(),
+        num_rows=np.int64(18),
     ),
     "mode-cv": ModeSelection(
+        kernel=kernels.Laplacian(),
         lengthscale=1.5,
         hyperparameters=Hyperparameters(precision_shape=50.0),
         num_rows=18,

@@ -88,7 +88,9 @@ def test_the_classifier_fits_at_the_lengthscale_that_was_chosen(model):
     np.testing.assert_allclose(fitted.predict_proba(X).sum(1), 1)
 
 
-@pytest.mark.parametrize("kernel", ["linear", "poly", lambda a, b: a @ b.T], ids=str)
+@pytest.mark.parametrize(
+    "kernel", ["linear", "poly", lambda a, b: a @ b.T], ids=["linear", "poly", "own"]
+)
 def test_a_kernel_without_a_lengthscale_is_named(kernel):
     with pytest.raises(ValueError, match=r"^lengthscale=SquaresCV\(\) needs a kernel that has one"):
         theta_of(kernel=kernel)
