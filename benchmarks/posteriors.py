@@ -49,7 +49,7 @@ def training_rows(name: str, rows: int | None) -> tuple[np.ndarray, np.ndarray]:
 def default_model(name: str, rows: int | None) -> dict[str, Any]:
     """theta and the priors that the classifier chooses by default, as plain numbers."""
     X, y = training_rows(name, rows)
-    found = ModeCV().select(X, y, rng_key=jax.random.key(0))
+    found = ModeCV().select(X, y, kernel="gaussian", rng_key=jax.random.key(0))
     numbers = {key: float(value) for key, value in asdict(found.hyperparameters).items()}
     return {"lengthscale": float(found.lengthscale), "hyperparameters": numbers}
 

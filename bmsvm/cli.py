@@ -32,7 +32,7 @@ CHOICES = {
 """Values of options, the default first. Those of the package, as tests/test_cli.py checks."""
 
 MEANING = {
-    "likelihood": "auto: normalized, or squared (no chains) beyond 2000 rows",
+    "likelihood": "auto: normalized, or squared (no chains) for many rows or classes",
     "coupling": "of the scores of the classes",
     "kernel": "covariance function",
     "approximation": "of the Gram matrix; auto: nystrom beyond 2000 rows, else exact",

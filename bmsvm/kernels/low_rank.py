@@ -271,8 +271,8 @@ def build_basis_map(
     if isinstance(how, Fourier):
         if not isinstance(kernel, Stationary):
             raise ValueError(
-                "approximation=Fourier() needs a stationary kernel: Gaussian, Matern32 or "
-                f"Matern52; got {kernel}. Use Nystrom()"
+                "approximation=Fourier() needs a stationary kernel, such as Gaussian or "
+                f"Laplacian; got {kernel}. Use Nystrom()"
             )
         random, count = np.random.default_rng(how.seed), how.rank // 2
         points = kernel.frequencies(random, count, lengthscale, rows.shape[1])

@@ -162,7 +162,7 @@ class KernelMachine(KernelInputs, ClassifierMixin, BaseEstimator):
         elif self.lengthscale == "cv" and not self._has_lengthscale():
             raise ValueError(
                 'lengthscale="cv" needs a kernel with a lengthscale: kernel must be '
-                f"one of {'Gaussian, Matern32, Matern52'}; got {self.kernel!r}"
+                f"one such as Gaussian or Laplacian; got {self.kernel!r}"
             )
 
     def _check_grid(self) -> None:

@@ -48,7 +48,7 @@ class MSVMClassifier(_MulticategoryMachine):
     Parameters
     ----------
     kernel
-        ``"gaussian"``, ``"matern32"``, ``"matern52"``, ``"linear"``, ``"precomputed"``, or a
+        ``"gaussian"``, ``"laplacian"``, ``"matern32"``, ``"matern52"``, ``"linear"``, ``"precomputed"``, or a
         callable ``kernel(X1, X2) -> (n1, n2)`` such as a tinygp kernel.
     lengthscale
         theta of the kernel, in units of the standardised features: a number; one per feature;

@@ -72,8 +72,8 @@ def as_lengthscale(lengthscale: Any, kernel: Kernel) -> Any:
     if not isinstance(kernel, Stationary):
         if isinstance(lengthscale, Sampled):
             raise ValueError(
-                "lengthscale can be sampled only with a kernel that has one: Gaussian, Matern32 "
-                f"or Matern52; got kernel {kernel}"
+                "lengthscale can be sampled only with a kernel that has one, such as Gaussian or "
+                f"Laplacian; got kernel {kernel}"
             )
         return None
     if lengthscale is None:
@@ -137,8 +137,8 @@ def prepare(
     y
         Labels, shape (n,): anything that sorts. Classes are numbered in sorted order.
     kernel
-        ``"gaussian"`` (or ``"rbf"``), ``"matern32"``, ``"matern52"``, ``"linear"``, ``"poly"``,
-        ``"precomputed"``; an object of :mod:`bmsvm.kernels`, such as
+        ``"gaussian"`` (or ``"rbf"``), ``"laplacian"``, ``"matern32"``, ``"matern52"``,
+        ``"linear"``, ``"poly"``, ``"precomputed"``; an object of :mod:`bmsvm.kernels`, such as
         :class:`bmsvm.kernels.Parametric`, whose parameters are sampled; or a callable
         ``kernel(X1, X2) -> (n1, n2)`` such as a tinygp kernel.
     lengthscale

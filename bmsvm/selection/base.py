@@ -67,7 +67,7 @@ def check_stationary(name: str, kernel: Kernel) -> Stationary:
     """Return a kernel that has a lengthscale, or raise ``ValueError``."""
     if not isinstance(kernel, Stationary):
         raise ValueError(
-            f"lengthscale={name}() needs a kernel that has one: Gaussian, Matern32 or Matern52; "
+            f"lengthscale={name}() needs a kernel that has one, such as Gaussian or Laplacian; "
             f"got kernel {kernel}"
         )
     return kernel
