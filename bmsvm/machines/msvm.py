@@ -48,8 +48,8 @@ class MSVMClassifier(_MulticategoryMachine):
     Parameters
     ----------
     kernel
-        ``"gaussian"``, ``"laplacian"``, ``"matern32"``, ``"matern52"``, ``"linear"``, ``"precomputed"``, or a
-        callable ``kernel(X1, X2) -> (n1, n2)`` such as a tinygp kernel.
+        ``"gaussian"``, ``"laplacian"``, ``"matern32"``, ``"matern52"``, ``"linear"``,
+        ``"precomputed"``, or a callable ``kernel(X1, X2) -> (n1, n2)`` such as a tinygp kernel.
     lengthscale
         theta of the kernel, in units of the standardised features: a number; one per feature;
         ``"scale"``, the square root of the total variance of the features; or ``"cv"``, chosen by
