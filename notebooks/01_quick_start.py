@@ -101,8 +101,8 @@ X.iloc[:3, :6]
 # %% [markdown]
 # ## Fit
 #
-# `fit` works as for any scikit-learn classifier. It standardises the features, chooses the lengthscale of the
-# kernel by cross-validation, and draws from the posterior of everything else with four chains, until there are enough draws. In a
+# `fit` works as for any scikit-learn classifier. It standardises the features, chooses a kernel and its
+# lengthscale by cross-validation, and draws from the posterior of everything else with four chains, until there are enough draws. In a
 # notebook a model shows its settings and whether the chains agree.
 
 # %%

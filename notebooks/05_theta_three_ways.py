@@ -43,7 +43,8 @@ from bmsvm.machines import Grid
 # - `Sampled` makes $\theta$ a parameter with a uniform prior, on a grid of 64 values whose Gram matrices are factored once.
 #
 # The default of the classifier is a fourth way, `ModeCV`, which is not in the paper. It cross-validates modes instead of
-# posteriors, which is fast, and chooses $\tau$ together with $\theta$.
+# posteriors, which is fast, and chooses $\tau$ together with $\theta$. The default also chooses between a Gaussian and a
+# Laplacian kernel; here it is Gaussian.
 
 # %%
 n, m = 150, 2000  # small: 64, 200
@@ -57,6 +58,7 @@ ways = {
     "Sampled": Sampled(grid=theta_grid),
 }
 length = {
+    "kernel": "gaussian",
     "num_chains": num_chains,
     "num_warmup": num_warmup,
     "num_samples": num_samples,
@@ -135,5 +137,4 @@ plt.show()
 # ## Which one to use
 #
 # Use the default unless you have a reason. Use `GridSearchCV` if only the predictive loss counts and time does not. Use `Sampled` if you
-# need the uncertainty of $\theta$, or if $n$ is small. [docs/lengthscale.md](../docs/lengthscale.md) has measurements on four data
-# sets.
+# need the uncertainty of $\theta$, or if $n$ is small. More: [docs/lengthscale.md](../docs/lengthscale.md).

@@ -49,7 +49,7 @@ from bmsvm.machines import Grid
 # | BMSVM, as printed | `BMSVMClassifier.paper()`, the printed model and sampler, with corrected conditionals; each column sees only rows of other classes |
 # | sum to zero, hinge | scores that sum to zero, all rows, with the paper's hinge, priors, lengthscale and decision |
 # | sum to zero, normalised | the same with the normalised likelihood (21) |
-# | BMSVMClassifier() | the default: the normalised likelihood, own priors, lengthscale by cross-validation |
+# | BMSVMClassifier() | the default: the normalised likelihood, own priors, kernel and lengthscale by cross-validation |
 # | MSVM, OVR, AltMSVM | machines without a posterior, $\gamma$ and $\theta$ by cross-validation |
 
 # %%
