@@ -17,7 +17,9 @@ X, Y = load_wine(return_X_y=True)
 SETTINGS = {"num_samples": 50, "num_warmup": 30, "random_state": 0}
 
 
-@pytest.mark.parametrize("model", [{}, {"likelihood": "hinge"}], ids=["mode-cv", "squares-cv"])
+@pytest.mark.parametrize(
+    "model", [{}, {"likelihood": "hinge", "kernel": "gaussian"}], ids=["mode-cv", "squares-cv"]
+)
 def test_chains_compile_nothing_after_the_choice(model, monkeypatch):
     """Nothing of the second thread is compiled again for the chosen theta."""
     compiled: dict[str, list[str]] = {"before": [], "chains": []}

@@ -144,7 +144,7 @@ def test_the_options_are_those_of_the_package():
     known = {
         "likelihood": {"auto", *LIKELIHOODS},
         "coupling": COUPLINGS,
-        "kernel": set(KERNELS) - {"precomputed"},
+        "kernel": {"auto", *KERNELS} - {"precomputed"},
         "sampler": {"auto", *SAMPLERS},
     }
     for name, values in known.items():

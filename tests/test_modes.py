@@ -149,10 +149,12 @@ def test_theta_follows_the_range_of_the_labels_and_tau_their_noise():
     X = rng.uniform(0, 12, size=(150, 1))
     wide, narrow = ((X[:, 0] // width).astype(int) % 3 for width in (4, 1))
     blurred = np.where(rng.random(150) < 0.4, rng.integers(3, size=150), narrow)
-    of_wide, of_narrow, of_blurred = (find(X, y) for y in (wide, narrow, blurred))
+    grid = functions.median_distance(X) * 2.0 ** (np.arange(-3, 5) / 2)
+    of_wide, of_narrow, of_blurred = (find(X, y, grid=grid) for y in (wide, narrow, blurred))
     assert of_narrow.lengthscale < 0.6 * of_wide.lengthscale
     assert of_blurred.precision > 5 * of_narrow.precision
-    assert of_wide.log_loss.shape == (5, 10)
+    assert of_wide.log_loss.shape == (8, 10)
+    assert find(X, wide).log_loss.shape == (5, 10)
     for found in (of_wide, of_narrow, of_blurred):
         assert found.grid[0] < found.lengthscale < found.grid[-1]
         assert found.precisions[-1] < found.precision < found.precisions[0]

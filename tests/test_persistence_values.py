@@ -93,6 +93,7 @@ SOME_SETTINGS = [
     Predictive(calibrate=np.False_, remainder=False, decision="exclusion"),
     Hyperparameters(noise_shape=3, noise_rate=np.float32(10.0)),
     kernels.Gaussian(),
+    kernels.Laplacian(),
     kernels.Matern32(),
     kernels.Matern52(),
     kernels.Linear(),
