@@ -127,8 +127,11 @@ def loss_by_hand(at, draws, weights, squares, labels, row_weights):
     by = Calibration(np.exp(at[0]), 1 / (1 + np.exp(-at[1])), np.exp(at[2]), 0.5 / (n + 0.5))
     q = by_hand(draws, weights, squares, by)
     mean = np.einsum("ncs,ns->nc", q, weights)[np.arange(n), labels]
-    priors = (module.LOG_POWER, module.LOGIT_SHARE, module.LOG_SPREAD)
-    prior = sum(scipy.stats.norm.logpdf(x, *each) for x, each in zip(at, priors, strict=True))
+    # Log a has one standard deviation below zero and another above: two halves of equal height.
+    below, above = scipy.stats.norm(0, 3.0), scipy.stats.norm(0, 1.0)
+    prior = (above if at[0] > 0 else below).logpdf(at[0]) + np.log(1.0 if at[0] > 0 else 3.0)
+    priors = (module.LOGIT_SHARE, module.LOG_SPREAD)
+    prior += sum(scipy.stats.norm.logpdf(x, *each) for x, each in zip(at[1:], priors, strict=True))
     return -np.sum(row_weights * np.log(mean)) - prior
 
 

@@ -30,8 +30,11 @@ import scipy.special
 CHANCE_ROWS = 0.5
 """Rows of mere chance beside the data."""
 
-LOG_POWER = (0.0, 1.0)
-"""Mean and standard deviation of log a."""
+LOG_POWER = (0.0, 3.0)
+"""Mean and standard deviation of log a below the mean: labels may say nothing."""
+
+SHARPENED = 1.0
+"""Standard deviation above the mean: few rows do not show that a probability near one is right."""
 
 LOGIT_SHARE = (0.0, 1.5)
 """Mean and standard deviation of log w/(1 - w)."""
@@ -183,8 +186,9 @@ def calibration_loss(
         slopes = np.array([slope_of_rows(power * middle) + by_spread, 0.0, by_spread])
         if squares is not None:
             slopes[1] = slope_of_rows(power * share * (1 - share) * (squares - centre))
-        z = (at - means) / scales
-        return 0.5 * float(z @ z) - float(row_weights @ np.log(total)), z / scales - slopes
+        own = np.where([at[0] > means[0], False, False], SHARPENED, scales)
+        z = (at - means) / own
+        return 0.5 * float(z @ z) - float(row_weights @ np.log(total)), z / own - slopes
 
     return loss_and_slope
 

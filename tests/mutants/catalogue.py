@@ -519,6 +519,13 @@ MUTANTS = (
         "test_squared_classifier.py against_refitting",
     ),
     Mutant(
+        "calibration: sharpening has the weak prior of flattening",
+        f"{CALIBRATION}:calibration_loss",
+        "at[0] > means[0]",
+        "False",
+        "test_calibration.py minus_the_log_score",
+    ),
+    Mutant(
         "kernel: the worse one is chosen",
         "bmsvm.selection.kernel:best_kernel",
         "np.argmax(scores)",
