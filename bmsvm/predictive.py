@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -27,7 +27,7 @@ from bmsvm.prediction.calibration import Calibration, best_calibration, calibrat
 from bmsvm.prediction.conformal import HeldOutRows, conformal_sets
 from bmsvm.prediction.evaluate import pad_rows
 from bmsvm.prediction.logistic import averaged, logistic_modes
-from bmsvm.prediction.squares import LeastSquares, least_squares, roots_of
+from bmsvm.prediction.squares import LeastSquares, Root, least_squares, roots_of
 
 SQUARES_ROWS = 16384
 """Rows that least squares fit at least, if there are more and the basis is of low rank."""
@@ -168,8 +168,9 @@ class PredictiveDistribution:
             Kernels of the least squares with which it is pooled, which are averaged; none: it is
             not pooled.
         lengthscale
-            theta of these; None: several are averaged. With a basis of low rank it is that of the
-            basis; where this was sampled on a grid, the value nearest to its posterior median.
+            theta of these; None: several are averaged, but not under ``squared``. With a basis of
+            low rank it is that of the basis; where this was sampled on a grid, the value nearest to
+            its posterior median.
         """
         held_out, fit = self._held_out(squares, lengthscale)
         calibration = best_calibration(
@@ -196,17 +197,19 @@ class PredictiveDistribution:
                 problem, lengthscale = _one_basis(posterior)
             fitted = np.union1d(which, chosen_rows(n, SQUARES_ROWS if low_rank else n))
             rows = posterior.training_rows
-            roots = [
+            roots: Iterable[Root] = (
                 root
                 for kernel in squares
                 for root in roots_of(problem, fitted, rows, kernel, lengthscale)
-            ]
+            )
             data = (labels[fitted], problem.n_classes, weights[fitted])
+            if problem.likelihood == "squared":
+                (root,) = roots = list(roots)  # of one kernel and theta
             fit, every = least_squares(roots, *data)
             held = np.searchsorted(fitted, which)
             logs = every[held]
             if problem.likelihood == "squared":
-                modes = logistic_modes(roots[0], *data, held)
+                modes = logistic_modes(root, *data, held)
                 fit, logs = averaged(fit, logs, modes, labels[which], weights[which])
         found = _HeldOut(
             labels[which], weights[which], draws.probabilities[real], draws.weights[real], logs
@@ -236,7 +239,7 @@ class PredictiveDistribution:
         kernels: tuple[Kernel, ...] = ()
         theta = None
         if self.squares is not None:
-            kernels = tuple(dict.fromkeys(self.squares.kernels))
+            kernels = tuple({type(each): each for each in self.squares.kernels}.values())
             if len(self.squares.lengthscales) == 1:
                 theta = self.squares.lengthscales[0]
         held_out, _ = self._held_out(kernels, theta)

@@ -210,7 +210,7 @@ def constant_precision(parameters):
         ({"lengthscale": "guess"}, "lengthscale must be a positive number.*; got 'guess'"),
         ({"lengthscale": None}, "lengthscale must be given for the kernel gaussian"),
         ({"lengthscale": Sampled(grid=np.geomspace(1, 2, 3_000))}, "pass a grid of at most"),
-        ({"kernel": "linear"}, "sampled only with a kernel that has one: .*got kernel linear"),
+        ({"kernel": "linear"}, "sampled only with a kernel that has one.*got kernel linear"),
         ({"kernel": Gaussian().at(1.0)}, "sampled only with a kernel that has one"),
         (
             {

@@ -59,23 +59,23 @@ def test_a_path_of_modes_is_what_an_optimiser_finds():
             np.testing.assert_allclose(functions[:, column], wanted, atol=2e-4)
 
 
-def plain_modes():
+def plain_modes(given=DESIGN, labels=LABELS, n_classes=CLASSES):
     """The same as ``logistic_modes``, by loops over an optimiser."""
     constant = np.full((N, 1), INTERCEPT_PRECISION**-0.5)
-    design = np.concatenate([DESIGN, constant], axis=1)
-    scale = np.mean(np.sum(DESIGN**2, axis=1))
+    design = np.concatenate([given, constant], axis=1)
+    scale = np.mean(np.sum(given**2, axis=1))
     n_folds = int(np.ceil(len(HELD) / (logistic.LARGEST_FOLD * N)))
     assert n_folds > 1
     all_rows, held_out, powers, scores = [], [], [], []
     for tau in logistic.PRECISIONS * scale:
-        all_rows.append(scipy_mode(design, LABELS, WEIGHTS, tau))
-        functions = np.zeros((len(HELD), CLASSES))
+        all_rows.append(scipy_mode(design, labels, WEIGHTS, tau, n_classes))
+        functions = np.zeros((len(HELD), n_classes))
         for fold in range(n_folds):
             out = HELD[fold::n_folds]
             seen = np.setdiff1d(np.arange(N), out)
-            mode = scipy_mode(design[seen], LABELS[seen], WEIGHTS[seen], tau)
+            mode = scipy_mode(design[seen], labels[seen], WEIGHTS[seen], tau, n_classes)
             functions[fold::n_folds] = design[out] @ mode
-        power, score = logistic.best_power(functions, LABELS[HELD], WEIGHTS[HELD])
+        power, score = logistic.best_power(functions, labels[HELD], WEIGHTS[HELD])
         held_out.append(functions)
         powers.append(power)
         scores.append(score)
@@ -100,6 +100,22 @@ def test_modes_of_an_exact_gram_matrix_are_functions_of_its_values():
     functions, held_out, _ = plain_modes()
     np.testing.assert_allclose(found.held_out, held_out, atol=0.02)
     np.testing.assert_allclose(gram @ found.coefficients + found.intercept, functions, atol=0.02)
+
+
+def test_modes_are_found_where_the_kernel_has_nearly_constant_functions():
+    """Two classes that overlap: the intercept is nearly in the span of a smooth kernel."""
+    rows = RNG.uniform(-1, 1, size=(N, 1))
+    labels = (rows[:, 0] + 1.5 * RNG.normal(size=N) > 0).astype(int)
+    gram = np.exp(-0.5 * (rows - rows.T) ** 2)
+    values, vectors = np.linalg.eigh(gram)
+    design = (vectors * np.sqrt(np.maximum(values, 0)))[:, -8:]  # the rest is below 1e-9
+    root = Root(as_kernel("gaussian"), 1.0, "nystrom", rows, None, eigen_of(gram))
+    found = logistic.logistic_modes(root, labels, 2, WEIGHTS, HELD)
+    functions, held_out, _ = plain_modes(design, labels, 2)
+    at_rows = gram @ found.coefficients + found.intercept
+    for one, other in ((found.held_out, held_out), (at_rows, functions)):
+        # Twice the log odds: the optimiser leaves a constant of both classes where it is.
+        np.testing.assert_allclose(one @ [-1, 1], other @ [-1, 1], atol=0.02)
 
 
 @pytest.mark.parametrize("ahead", [0.0, 3.0, -40.0])

@@ -219,7 +219,8 @@ def best_calibration(
     -------
     Calibration
         With the maximiser of ``sum_i w_i log q_i(y_i)``, q being the mean over the draws, plus
-        normal log priors of log a, of the logit of w and of log g.
+        log priors of log a, of the logit of w and of log g, which are normal but for the two widths
+        of that of log a.
     """
     each = np.ones(len(labels)) if row_weights is None else np.asarray(row_weights, np.float64)
     kept = each > 0

@@ -29,8 +29,8 @@ PRECISIONS = 10.0 ** (np.arange(2, -8, -1) / 2)
 """Values of tau, as parts of the mean of k(x, x), decreasing."""
 
 NEAR_ZERO = 1e-6
-"""Axes of features shorter than this part of the longest, squared, are left out: modes are found in
-float32."""
+"""Axes of features whose squares sum to less than this part of those of all features are left out:
+modes are found in float32."""
 
 COLUMN_MULTIPLE = 32
 """The number of axes is rounded up to a multiple of this, so that sizes share a program."""
@@ -77,11 +77,13 @@ def logistic_modes(
     n, largest = len(labels), float(weights.max())
     design = root.design
     scale = float(np.mean(np.sum(design**2, axis=1)))
-    sizes, axes = scipy.linalg.eigh(design.T @ (weights[:, None] * design))
-    counted = int(np.sum(sizes > NEAR_ZERO * sizes[-1]))
-    axes = axes[:, -(counted + -counted % COLUMN_MULTIPLE) :]
     constant = np.full((n, 1), INTERCEPT_PRECISION**-0.5)
-    turned = np.concatenate([design @ axes, constant], axis=1)
+    features = np.concatenate([design, constant], axis=1)
+    # The penalty is the same in all directions, so that the intercept may be turned with the rest.
+    sizes, axes = scipy.linalg.eigh(features.T @ (weights[:, None] * features))
+    counted = int(np.sum(sizes > NEAR_ZERO * scale * weights.sum()))
+    axes = axes[:, -(counted + -counted % COLUMN_MULTIPLE) :]
+    turned = features @ axes
     folds = max(1, int(np.ceil(len(held) / (LARGEST_FOLD * n))))
     fold_of = np.arange(len(held)) % folds
     seen = np.ones((n, folds + 1))
@@ -92,16 +94,16 @@ def logistic_modes(
         jnp.asarray(weights[:, None] / largest * seen, jnp.float32),
         jnp.asarray(PRECISIONS * scale / largest, jnp.float32),
     )
-    found = np.asarray(modes, np.float64)  # (T, r + 1, folds + 1, c)
+    found = np.asarray(modes, np.float64)  # (T, axes, folds + 1, c)
     own = np.stack([turned[held] @ found[:, :, fold] for fold in range(folds)])  # (folds, T, h, c)
     left_out = own[fold_of, :, np.arange(len(held))].swapaxes(0, 1)  # (T, h, c)
     scored = [best_power(each, labels[held], weights[held]) for each in left_out]
     powers, scores = np.array(scored).T
     factors = powers * scipy.special.softmax(scores)
     held_out = np.tensordot(factors, left_out, 1)
-    *slopes, level = np.tensordot(factors, found[:, :, -1], 1)
+    *slopes, level = axes @ np.tensordot(factors, found[:, :, -1], 1)
     return Modes(
-        root.to_design @ (axes @ np.array(slopes)),
+        root.to_design @ np.array(slopes),
         constant[0] * level,
         held_out,
         best_power(held_out, labels[held], weights[held])[1],
