@@ -45,7 +45,8 @@ WARMUP_IF_TAU_KNOWN = 75
 
 CHAIN_SIZE = 1_000_000
 """Largest n^2 (c - 1) for which ``likelihood="auto"`` runs chains of (21): the products of one
-gradient. Of more rows or classes, the closed form and a mode predict as well (docs/benchmarks.md).
+gradient. Of more rows or classes, the closed form and a mode predict nearly as well in a fraction
+of the time (docs/benchmarks.md).
 """
 
 EXACT_ROWS = 2000
