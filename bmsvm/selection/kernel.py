@@ -1,8 +1,8 @@
 """The kernel chosen from the data: the one under which least squares predict rows left out best.
 
 A Gaussian kernel expects functions that are smooth in all features together, a Laplacian kernel
-functions that may bend sharply in single ones. Which of them suits a table differs much more
-than their parameters do, and the closed form of :mod:`bmsvm.prediction.squares` tells quickly.
+functions that may bend sharply in single ones. On many tables one of them predicts much better than
+the other, and the closed form of :mod:`bmsvm.prediction.squares` tells quickly which.
 """
 
 from __future__ import annotations
