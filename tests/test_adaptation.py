@@ -48,12 +48,12 @@ def test_a_chain_alone_learns_from_itself():
     np.testing.assert_allclose(memory.scales, expected, rtol=1e-4)
 
 
-def test_the_step_size_follows_the_harmonic_mean_of_acceptance():
-    """Chains at 0.6 and 0.9 have 0.72 together."""
-    accepted = np.full((SWEEPS, CHAINS), 0.6)
+def test_the_step_size_follows_the_geometric_mean_of_acceptance():
+    """Chains at 0.4 and 0.9 have 0.6 together."""
+    accepted = np.full((SWEEPS, CHAINS), 0.4)
     accepted[:, ::2] = 0.9
     apart = learned(jnp.zeros((SWEEPS, CHAINS, 3)), jnp.asarray(accepted))
-    together = learned(jnp.zeros((SWEEPS, CHAINS, 3)), jnp.full((SWEEPS, CHAINS), 0.72))
+    together = learned(jnp.zeros((SWEEPS, CHAINS, 3)), jnp.full((SWEEPS, CHAINS), 0.6))
     np.testing.assert_allclose(apart.step[0], together.step[0], rtol=1e-5)
 
 

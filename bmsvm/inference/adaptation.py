@@ -45,12 +45,13 @@ class Phase(NamedTuple):
         return value if self.chains is None else jax.lax.pmean(value, self.chains)
 
     def pooled_acceptance(self, probability: jax.Array) -> jax.Array:
-        """Harmonic mean of acceptance probabilities over vectorised chains.
+        """Geometric mean of acceptance probabilities over vectorised chains.
 
-        It is near zero while one chain accepts nothing, so that the common step size shrinks until
-        that chain moves; an arithmetic mean would leave it where it is.
+        It stays below the target while one chain accepts nothing, so that the common step size
+        shrinks until that chain moves; an arithmetic mean would leave it where it is. A harmonic
+        mean does the same, and follows the worst chain so closely that steps stay too short.
         """
-        return 1 / self.pooled(1 / jnp.maximum(probability, SMALLEST_ACCEPTANCE))
+        return jnp.exp(self.pooled(jnp.log(jnp.maximum(probability, SMALLEST_ACCEPTANCE))))
 
     @property
     def warming_up(self) -> jax.Array:

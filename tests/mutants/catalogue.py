@@ -612,7 +612,7 @@ MUTANTS = (
     Mutant(
         "adaptation: arithmetic mean of acceptance",
         "bmsvm.inference.adaptation:Phase.pooled_acceptance",
-        "1 / self.pooled(1 / jnp.maximum(probability, SMALLEST_ACCEPTANCE))",
+        "jnp.exp(self.pooled(jnp.log(jnp.maximum(probability, SMALLEST_ACCEPTANCE))))",
         "self.pooled(probability)",
         "test_adaptation.py accepts_nothing",
     ),

@@ -4,8 +4,8 @@ The weights are integrated out, and the coordinates are those in which the prior
 normal (:mod:`bmsvm.models.whitening`), with log sigma2 and log tau beside them. There the
 posterior is close to a normal with independent coordinates, whose scales are learned in warm-up.
 
-Two things make trajectories cheap. Their length is known, about three quarters of half a period of
-that normal, so no tree is built. And the force they follow is that of a likelihood whose kinks are
+Two things make trajectories cheap. Their length is known, about two thirds of half a period of that
+normal, so no tree is built. And the force they follow is that of a likelihood whose kinks are
 rounded off over the length of a step; the Metropolis test uses the exact density, so that the
 rounding lowers the acceptance rate and never the correctness.
 
@@ -188,9 +188,9 @@ def _squared_norm(tree: Any) -> jax.Array:
 
 def hamiltonian(
     *,
-    path_length: float = 0.75 * math.pi,
+    path_length: float = 2.0,
     max_steps: int = 128,
-    target_accept_prob: float = 0.7,
+    target_accept_prob: float = 0.65,
     smoothing: float = 1.0,
     jitter: float = 0.2,
     variation: float = 0.5,
@@ -205,7 +205,7 @@ def hamiltonian(
     max_steps
         Most leapfrog steps a trajectory may take; a shorter path is taken then.
     target_accept_prob
-        Acceptance probability, its harmonic mean over chains, to which warm-up tunes the step size.
+        Acceptance probability, its geometric mean over chains, to which warm-up tunes the step size.
     smoothing
         Half-width, in steps, over which the force rounds off the kinks; 0 for the exact force.
     jitter
