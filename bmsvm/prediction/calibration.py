@@ -40,8 +40,10 @@ LOGIT_SHARE = (0.0, 1.5)
 """Mean and standard deviation of log w/(1 - w)."""
 
 LOG_SPREAD = (np.log(1.3), 0.7)
-"""Mean and standard deviation of log g. Where labels say nothing of it, draws are spread a little
-more than the posterior: its theta and tau are known no better than the data tell."""
+"""Mean and standard deviation of log g, for a of 1 or more. Where labels say nothing of it, draws are
+spread a little more than the posterior: its theta and tau are known no better than the data tell.
+If a is below 1 the mean is log a lower: labels that tell less than the posterior takes them to tell
+scatter its draws too."""
 
 BOUNDS = ((-4.0, 4.0), (-6.0, 6.0), (-5.0, 2.0))
 """Of the three."""
@@ -186,8 +188,10 @@ def calibration_loss(
         slopes = np.array([slope_of_rows(power * middle) + by_spread, 0.0, by_spread])
         if squares is not None:
             slopes[1] = slope_of_rows(power * share * (1 - share) * (squares - centre))
-        own = np.where([at[0] > means[0], False, False], SHARPENED, scales)
-        z = (at - means) / own
+        flattened = at[0] < means[0]
+        own = scales if flattened else np.array([SHARPENED, *scales[1:]])
+        z = (at - means - [0.0, 0.0, min(at[0], 0.0)]) / own
+        slopes[0] += flattened * z[2] / own[2]
         return 0.5 * float(z @ z) - float(row_weights @ np.log(total)), z / own - slopes
 
     return loss_and_slope
@@ -220,7 +224,7 @@ def best_calibration(
     Calibration
         With the maximiser of ``sum_i w_i log q_i(y_i)``, q being the mean over the draws, plus
         log priors of log a, of the logit of w and of log g, which are normal but for the two widths
-        of that of log a.
+        of that of log a, and the mean of that of log g, which depends on a (:data:`LOG_SPREAD`).
     """
     each = np.ones(len(labels)) if row_weights is None else np.asarray(row_weights, np.float64)
     kept = each > 0

@@ -521,8 +521,15 @@ MUTANTS = (
     Mutant(
         "calibration: sharpening has the weak prior of flattening",
         f"{CALIBRATION}:calibration_loss",
-        "at[0] > means[0]",
-        "False",
+        "[SHARPENED, *scales[1:]]",
+        "scales",
+        "test_calibration.py minus_the_log_score",
+    ),
+    Mutant(
+        "calibration: flattened draws scatter as the others do",
+        f"{CALIBRATION}:calibration_loss",
+        "min(at[0], 0.0)",
+        "0.0",
         "test_calibration.py minus_the_log_score",
     ),
     Mutant(
