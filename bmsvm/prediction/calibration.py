@@ -40,10 +40,10 @@ LOGIT_SHARE = (0.0, 1.5)
 """Mean and standard deviation of log w/(1 - w)."""
 
 LOG_SPREAD = (np.log(1.3), 0.7)
-"""Mean and standard deviation of log g, for a of 1 or more. Where labels say nothing of it, draws are
-spread a little more than the posterior: its theta and tau are known no better than the data tell.
-If a is below 1 the mean is log a lower: labels that tell less than the posterior takes them to tell
-scatter its draws too."""
+"""Mean and standard deviation of log g. Where labels say nothing of it, draws are spread a little
+more than the posterior: its theta and tau are known no better than the data tell. If a is below 1,
+log a is added to the mean: where the posterior takes labels to tell more than they do, its draws
+are too far apart as well."""
 
 BOUNDS = ((-4.0, 4.0), (-6.0, 6.0), (-5.0, 2.0))
 """Of the three."""

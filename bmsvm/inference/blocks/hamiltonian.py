@@ -205,7 +205,7 @@ def hamiltonian(
     max_steps
         Most leapfrog steps a trajectory may take; a shorter path is taken then.
     target_accept_prob
-        Acceptance probability, its geometric mean over chains, to which warm-up tunes the step size.
+        Acceptance probability, geometric mean of the chains, to which warm-up tunes the step size.
     smoothing
         Half-width, in steps, over which the force rounds off the kinks; 0 for the exact force.
     jitter
