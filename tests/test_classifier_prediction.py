@@ -113,6 +113,21 @@ def test_the_papers_classifier_predicts_by_equation_20():
     assert fitted.predictive_.squares is None
 
 
+def test_theta_moves_by_the_printed_ratio():
+    """Rows of weight zero would make K singular, and every proposal would be rejected."""
+    paper = BMSVMClassifier.paper(printed_ratio=True, random_state=0)
+    fitted = paper.set_params(num_warmup=50, num_samples=10).fit(X, Y)
+    assert len(np.unique(fitted.run_.samples["lengthscale"])) > 1
+    assert fitted.posterior_.problem.n_scores == 24 * 2
+    assert fitted.run_.samples["scores"].shape == (1, 10, 24, 3)
+
+
+def test_the_printed_ratio_refuses_repeated_rows():
+    paper = BMSVMClassifier.paper(printed_ratio=True, num_warmup=1, num_samples=1)
+    with pytest.raises(ValueError, match=r"^printed_ratio .*rank is 24 with 25 rows.*repeated"):
+        paper.fit(X[[0, *range(24)]], Y[[0, *range(24)]])
+
+
 def test_posterior_predictive_is_ready_for_arviz(fitted):
     draws = fitted.posterior_predictive(X[:5])
     assert set(draws.data_vars) == set("fpy")

@@ -7,6 +7,7 @@ sampler both are the same: a value that :meth:`bmsvm.models.Problem.at` turns in
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, cast
@@ -15,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
+import scipy.linalg
 from numpyro.distributions import biject_to
 
 from bmsvm._validation import check_bounds, check_choice, check_count, check_flag
@@ -133,11 +135,21 @@ def masked_design(factor: Factor, labels: Any, n_classes: int) -> Design:
     mask = (labels[None, :] != np.arange(n_classes)[:, None]).astype(basis.dtype)
     design = basis * xp.sqrt(eigenvalues)
     # Phi is n x r with r <= n, so the thin SVD of each masked design gives r columns.
-    u, d, wt = xp.linalg.svd(mask[:, :, None] * design, full_matrices=False)
+    thin_svd = _thin_svd if xp is np else functools.partial(jnp.linalg.svd, full_matrices=False)
+    u, d, wt = thin_svd(mask[:, :, None] * design)
     tolerance = d[:, :1] * max(design.shape) * xp.finfo(basis.dtype).eps
     d = xp.where(d > tolerance, d, 0.0)
     parts = xp.where(d[:, None, :] > 0, u, 0.0), d**2, xp.swapaxes(wt, 1, 2), mask
     return Design(*(cast(jax.Array, part) for part in parts))
+
+
+def _thin_svd(matrices: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Thin SVD of matrices (g, n, r); by LAPACK's slower gesvd where gesdd does not converge."""
+    try:
+        return tuple(np.linalg.svd(matrices, full_matrices=False))
+    except np.linalg.LinAlgError:
+        each = [scipy.linalg.svd(one, False, lapack_driver="gesvd") for one in matrices]
+        return tuple(np.stack(part) for part in zip(*each, strict=True))
 
 
 class KernelGrid(NamedTuple):

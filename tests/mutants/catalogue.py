@@ -512,6 +512,13 @@ MUTANTS = (
         "test_modes.py no_weight",
     ),
     Mutant(
+        "classifier: rows of weight zero for the paper's sampler too",
+        "bmsvm.classifier:BMSVMClassifier._spare_rows",
+        "isinstance(as_sampler(self.sampler), Paper)",
+        "False",
+        "test_classifier_prediction.py moves_by_the_printed_ratio",
+    ),
+    Mutant(
         "squares-cv: the row's own label is not left out",
         "bmsvm.prediction.squares:_solutions",
         "squared.without_own_label(mean, variance, codes, weights)",
