@@ -12,6 +12,7 @@ from jax.typing import ArrayLike
 from bmsvm._validation import check_count, check_row_weights, check_rows_and_labels
 from bmsvm.kernels.functions import Kernel, Stationary
 from bmsvm.models.hyperparameters import DEFAULT, Hyperparameters
+from bmsvm.selection.kernel import candidates_of
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,9 @@ class Selection:
 
 class Method:
     """Base of the ways to choose a lengthscale from the data before sampling."""
+
+    max_rows: int | None
+    """Largest number of rows to use; None: all."""
 
     def check_model(self, kernel: Kernel, coupling: str, likelihood: str) -> None:
         """Raise ``ValueError`` if the method cannot choose a lengthscale for this model."""
@@ -59,6 +63,34 @@ class Method:
             The kernel; ``"auto"``: Gaussian or Laplacian (:mod:`bmsvm.selection.kernel`).
         coupling, likelihood, hyperparameters, row_weights
             The rest of the model; see :func:`bmsvm.prepare`.
+        """
+        candidates = candidates_of(kernel)
+        for each in candidates:
+            self.check_model(each, coupling, likelihood)
+        hyperparameters.validate()
+        rng = generator_of(rng_key)
+        data = rows_to_use(X, y, row_weights, self.max_rows, rng)
+        return self.choose(data, candidates, hyperparameters, rng)
+
+    def choose(
+        self,
+        data: Chosen,
+        candidates: tuple[Kernel, ...],
+        hyperparameters: Hyperparameters,
+        rng: np.random.Generator,
+    ) -> Selection:
+        """Choose a kernel from some, and its lengthscale, by rows that have been checked.
+
+        Parameters
+        ----------
+        data
+            The rows.
+        candidates
+            Kernels to choose from.
+        hyperparameters
+            Priors, which the method may change.
+        rng
+            Source of randomness.
         """
         raise NotImplementedError
 

@@ -33,17 +33,11 @@ from bmsvm._progress import progress
 from bmsvm._validation import check_count, positive_numbers
 from bmsvm.kernels.factor import check_gram
 from bmsvm.kernels.functions import Kernel, gram_of, median_distance
-from bmsvm.models.hyperparameters import DEFAULT, Hyperparameters
+from bmsvm.models.hyperparameters import Hyperparameters
 from bmsvm.models.logistic_mode import STEPS, functions_of, mode_path
 from bmsvm.prediction.calibration import best_power
-from bmsvm.selection.base import (
-    Method,
-    Selection,
-    check_stationary,
-    generator_of,
-    rows_to_use,
-)
-from bmsvm.selection.kernel import best_kernel, candidates_of
+from bmsvm.selection.base import Chosen, Method, Selection, check_stationary
+from bmsvm.selection.kernel import best_kernel
 
 OCTAVES = np.arange(-2, 3)
 """Default lengthscales: these powers of two times the median distance between rows."""
@@ -148,25 +142,15 @@ class ModeCV(Method):
                     "use SquaresCV() there"
                 )
 
-    def select(
+    def choose(
         self,
-        X: ArrayLike,
-        y: ArrayLike,
-        *,
-        rng_key: jax.Array | None = None,
-        kernel: Kernel | str = "auto",
-        coupling: str = "sum_to_zero",
-        likelihood: str = "normalized",
-        hyperparameters: Hyperparameters = DEFAULT,
-        row_weights: ArrayLike | None = None,
+        data: Chosen,
+        candidates: tuple[Kernel, ...],
+        hyperparameters: Hyperparameters,
+        rng: np.random.Generator,
     ) -> ModeSelection:
         """Return theta, and hyperparameters with a prior of tau around the one that was found."""
-        candidates = candidates_of(kernel)
-        for each in candidates:
-            self.check_model(each, coupling, likelihood)
-        hyperparameters.validate()
-        rng = generator_of(rng_key)
-        rows, labels, weights, n_classes = rows_to_use(X, y, row_weights, self.max_rows, rng)
+        rows, labels, weights, n_classes = data
         covariance = best_kernel(candidates, rows, labels, n_classes, weights)
         median = median_distance(rows, covariance)
         thetas = median * 2.0**OCTAVES if self.grid is None else _values("grid", self.grid)

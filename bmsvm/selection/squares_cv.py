@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import jax
 import numpy as np
-from jax.typing import ArrayLike
 
 from bmsvm._validation import check_count
 from bmsvm.kernels.functions import Kernel
-from bmsvm.models.hyperparameters import DEFAULT, Hyperparameters
+from bmsvm.models.hyperparameters import Hyperparameters
 from bmsvm.prediction.squares import judge
-from bmsvm.selection.base import Method, Selection, check_stationary, generator_of, rows_to_use
-from bmsvm.selection.kernel import candidates_of
+from bmsvm.selection.base import Chosen, Method, Selection, check_stationary
 
 __all__ = ["SquaresCV"]
 
@@ -40,26 +37,17 @@ class SquaresCV(Method):
         if self.max_rows is not None:
             check_count("max_rows", self.max_rows, smallest=2)
 
-    def select(
+    def choose(
         self,
-        X: ArrayLike,
-        y: ArrayLike,
-        *,
-        rng_key: jax.Array | None = None,
-        kernel: Kernel | str = "auto",
-        coupling: str = "sum_to_zero",
-        likelihood: str = "normalized",
-        hyperparameters: Hyperparameters = DEFAULT,
-        row_weights: ArrayLike | None = None,
+        data: Chosen,
+        candidates: tuple[Kernel, ...],
+        hyperparameters: Hyperparameters,
+        rng: np.random.Generator,
     ) -> Selection:
         """Return theta, with the hyperparameters as given."""
-        candidates = candidates_of(kernel)
-        for each in candidates:
-            self.check_model(each, coupling, likelihood)
-        rng = generator_of(rng_key)
-        rows, labels, weights, n_classes = rows_to_use(X, y, row_weights, self.max_rows, rng)
-        data = (labels, n_classes, weights)
-        judged = [judge(rows, check_stationary("SquaresCV", each), *data) for each in candidates]
+        rows, labels, weights, n_classes = data
+        stationary = [check_stationary("SquaresCV", each) for each in candidates]
+        judged = [judge(rows, each, labels, n_classes, weights) for each in stationary]
         best = int(np.argmax([each.score for each in judged]))
         return Selection(
             kernel=candidates[best],

@@ -513,7 +513,7 @@ MUTANTS = (
     ),
     Mutant(
         "mode-cv: a side ends too soon",
-        "bmsvm.selection.modes:ModeCV.select",
+        "bmsvm.selection.modes:ModeCV.choose",
         "log_weights.max() - NEGLIGIBLE",
         "log_weights.max() - 0.1",
         "test_modes.py no_weight",
@@ -555,7 +555,7 @@ MUTANTS = (
     ),
     Mutant(
         "kernel: squares-cv takes the lengthscale of the first kernel",
-        "bmsvm.selection.squares_cv:SquaresCV.select",
+        "bmsvm.selection.squares_cv:SquaresCV.choose",
         "judged[best].lengthscale",
         "judged[0].lengthscale",
         "test_kernel_choice.py suits_is_chosen",
