@@ -111,7 +111,7 @@ docs-pages: $(VENV)/.docs-stamp
 
 doctest: $(VENV)/.test-stamp ## run the examples of the docstrings and of the pages
 	$(BIN)/python -m pytest -q -p no:cacheprovider --doctest-modules bmsvm
-	MPLBACKEND=agg $(BIN)/python -m pytest -q -p no:cacheprovider --doctest-glob='*.md' -W 'ignore:the chains have not converged' docs/tutorial.md docs/paper.md \
+	MPLBACKEND=agg $(BIN)/python -m pytest -q -p no:cacheprovider --doctest-glob='*.md' -W 'ignore:the chains have not converged' docs/tutorial.md docs/paper.md docs/sampler.md \
 		docs/coming_from_svc.md docs/with_sklearn.md
 
 clean: ## remove environments, caches and build output

@@ -31,7 +31,7 @@ __all__ = ["all_rows_blocks", "all_rows_problem", "fill_own_scores"]
 def all_rows_problem(rows: np.ndarray, labels: np.ndarray, theta: Any) -> Problem:
     """Return a problem with c columns, each of which observes all n rows.
 
-    sigma2 then has nc observations, as printed below eq. (18). The package counts the n(c - 1) free
+    sigma2 then has nc observations, as printed below eq. (19). The package counts the n(c - 1) free
     scores, and so the other n are added to the shape of the prior.
     """
     hyper = replace(PAPER, noise_shape=PAPER.noise_shape + len(rows))

@@ -1,4 +1,4 @@
-"""The moves of the sampler, one file each; no block imports another."""
+"""The moves of the sampler; those of one step share a file, and no block imports another."""
 
 from bmsvm.inference.blocks.base import Block, in_turn, memories, repeat, stateless
 from bmsvm.inference.blocks.hamiltonian import hamiltonian
