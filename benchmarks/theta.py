@@ -32,9 +32,9 @@ PREDICTIVE_DRAWS = 1000
 MODEL: dict = {"likelihood": "normalized", "hyperparameters": PAPER}
 
 
-def run(kernel: BMSVMGibbs, problem, sweeps: int):
+def run(problem, sweeps: int):
     """Compile, then four chains: compile seconds, run seconds and the run."""
-    key = jax.random.key(0)
+    kernel, key = BMSVMGibbs(), jax.random.key(0)
     compiling, _ = seconds_of(lambda: run_chains(kernel, key, problem, num_warmup=1, num_samples=1))
     seconds, made = seconds_of(
         lambda: run_chains(kernel, key, problem, num_warmup=sweeps, num_samples=sweeps)
@@ -60,12 +60,12 @@ def sampled_against_fixed(name: str, likelihood: str, sweeps: int):
     X, y, _, _ = training_and_held_out(name, HELD_OUT)
     sampled = BMSVMGibbs(lengthscale="sample", likelihood=likelihood, hyperparameters=PAPER)
     setting_up, problem = seconds_of(lambda: sampled.prepare(X, y))
-    compiling, seconds, made = run(sampled, problem, sweeps)
+    compiling, seconds, made = run(problem, sweeps)
     theta = np.log(made.samples["lengthscale"])
     fixed = BMSVMGibbs(
         lengthscale=float(np.exp(np.median(theta))), likelihood=likelihood, hyperparameters=PAPER
     )
-    _, fixed_seconds, _ = run(fixed, fixed.prepare(X, y), sweeps)
+    _, fixed_seconds, _ = run(fixed.prepare(X, y), sweeps)
     data = az.convert_to_dataset({"log_theta": theta})
     record = {
         "data": name,
@@ -129,7 +129,7 @@ def three_ways(name: str, sweeps: int, n_jobs: int) -> tuple[dict, list[dict]]:
         jax.clear_caches()
         choosing, (theta, extra) = seconds_of(lambda choose=choose: choose(X, y, n_jobs))
         kernel = BMSVMGibbs(lengthscale=theta, **MODEL)
-        _, _, made = run(kernel, kernel.prepare(X, y), sweeps)
+        _, _, made = run(kernel.prepare(X, y), sweeps)
         scores = held_out_scores(made, X, theta, new, truth)
         records.append(
             {"data": name, "way": way, "seconds": choosing, "theta": theta} | scores | extra

@@ -76,6 +76,7 @@ given, and keep it under the same names."""
 NAMES = {structure: name for name, structure in STRUCTURES.items()}
 
 NOT_SAVED: dict[type, dict[str, Any]] = {
+    BMSVMGibbs: {"model": None},  # of a block, which cannot be saved
     LogUniform: {"validate_args": None},
     Posterior: {"samples": {}, "problem": None},  # those of the run
     Run: {"store": None},

@@ -114,8 +114,8 @@ def _number(value: Any) -> bool:
     return True
 
 
-def _as_matrix(X: Any) -> np.ndarray:
-    """Rows (n, p) as an array of finite floats."""
+def check_matrix(X: Any, n_features: int | None = None) -> np.ndarray:
+    """Return rows (n, p) as an array of finite floats, or raise ``ValueError``."""
     if scipy.sparse.issparse(X):
         raise ValueError(
             f"X must be a dense matrix; got a sparse {type(X).__name__} "
@@ -129,6 +129,10 @@ def _as_matrix(X: Any) -> np.ndarray:
         raise ValueError(f"X must have two dimensions (rows, features); got shape {matrix.shape}")
     if matrix.shape[1] < 1:
         raise ValueError(f"X must have at least one feature; got shape {matrix.shape}")
+    if n_features not in (None, matrix.shape[1]):
+        raise ValueError(
+            f"X must have {n_features} columns, as the training rows have; got {matrix.shape[1]}"
+        )
     if matrix.dtype.kind == "O":
         for (row, column), cell in np.ndenumerate(matrix):
             if not _number(cell):
@@ -211,7 +215,7 @@ def check_rows_and_labels(
     tuple
         Rows (n, p) as floats; the sorted classes (c,), and the class index of each row (n,).
     """
-    rows = _as_matrix(X)
+    rows = check_matrix(X)
     labels = _as_labels(y)
     n = rows.shape[0]
     if labels.shape[0] != n:

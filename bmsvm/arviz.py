@@ -17,10 +17,11 @@ from bmsvm._groups import Coords, Groups, container, dataset, labels_of_dims
 from bmsvm._inputs import is_precomputed
 from bmsvm._predicting import Predicting
 from bmsvm._validation import check_count, labels_of_rows
+from bmsvm.inference.run import Run
 from bmsvm.models.likelihoods import class_probabilities
 from bmsvm.models.problem import Problem
 from bmsvm.posterior import Posterior
-from bmsvm.prediction.numpyro_run import data_of_run
+from bmsvm.prediction.numpyro_run import data_of_run, draws_of_run
 from bmsvm.predictive import PredictiveDistribution
 
 STATISTICS = {
@@ -87,7 +88,8 @@ def to_arviz(
     ----------
     fitted
         A fitted :class:`bmsvm.BMSVMClassifier`; or a finished ``numpyro.infer.MCMC`` of
-        :class:`bmsvm.BMSVMGibbs`, or of NUTS on :func:`bmsvm.models.hierarchical_model`.
+        :class:`bmsvm.BMSVMGibbs`, or of NUTS on :func:`bmsvm.models.hierarchical_model`; or what
+        :func:`bmsvm.run_chains` returns.
     classes
         Labels of the ``class`` dimension, shape (c,), in sorted order. Default: the classes of
         ``y`` if they are known, else 0, 1, ....
@@ -139,14 +141,14 @@ def to_arviz(
         "posterior_predictive": posterior_predictive,
         "thin": thin,
     }
-    if isinstance(fitted, MCMC):
+    if isinstance(fitted, MCMC | Run):
         if functions:
             raise ValueError("functions=True is for a classifier; chains have the scores instead")
         return container(_of_chains(fitted, labels, new_rows, seed, **asked))
     if not isinstance(fitted, Predicting):
         raise TypeError(
-            "fitted must be a numpyro.infer.MCMC that has run, or a fitted BMSVMClassifier; "
-            f"got {type(fitted).__name__}"
+            "fitted must be a numpyro.infer.MCMC that has run, a run of bmsvm.run_chains, or a "
+            f"fitted BMSVMClassifier; got {type(fitted).__name__}"
         )
     check_is_fitted(fitted, "predictive_")
     return container(_of_classifier(fitted, labels, new_rows, functions=functions, **asked))
@@ -200,7 +202,7 @@ def _of_classifier(
 
 
 def _of_chains(
-    mcmc: MCMC,
+    mcmc: Any,
     labels: Mapping[str, Any],
     new_rows: Any,
     seed: int,
@@ -210,7 +212,7 @@ def _of_chains(
     thin: int | None,
 ) -> Groups:
     """Return the groups of a finished run."""
-    samples = mcmc.get_samples(group_by_chain=True)
+    samples, fields = draws_of_run(mcmc)
     problem, X, y = data_of_run(mcmc)
     names = None
     if X is not None and not is_precomputed(mcmc.sampler.kernel):
@@ -223,7 +225,7 @@ def _of_chains(
     )
     drawn: dict[str, dict[str, Any]] = {
         "posterior": samples,
-        "sample_stats": _statistics(mcmc.get_extra_fields(group_by_chain=True), problem),
+        "sample_stats": _statistics(fields, problem),
     }
     if posterior_predictive and "scores" in samples:
         chances = class_probabilities(samples["scores"], problem.likelihood)
@@ -264,9 +266,9 @@ def _log_likelihood(
     if len(weak):
         names = ", ".join(str(coords["row"][row]) for row in rows[weak][:5])
         warnings.warn(
-            f"log_likelihood: the scores of {len(weak)} rows are integrated by fewer than "
-            f"{FEWEST_EFFECTIVE} effective draws, {found.effective_draws[weak].min():.0f} at the "
-            f"least (rows {names}): leave-one-out of these rows is not reliable; make more draws",
+            f"log_likelihood: fewer than {FEWEST_EFFECTIVE} effective draws integrate the scores "
+            f"at {len(weak)} of {n} rows ({names}), {found.effective_draws[weak].min():.0f} at the "
+            "least: leave-one-out is not reliable there; make more draws",
             stacklevel=4,
         )
     chains, draws = posterior.shape
@@ -284,7 +286,7 @@ def _step(posterior: Posterior, n_rows: int) -> int:
     return max(-(-draws // max(most, 1)), 1)
 
 
-def _posterior(mcmc: MCMC, samples: Mapping[str, Any], X: Any, seed: int) -> Posterior:
+def _posterior(mcmc: Any, samples: Mapping[str, Any], X: Any, seed: int) -> Posterior:
     """Return the posterior of a run on rows X."""
     if X is None or is_precomputed(mcmc.sampler.kernel):
         raise ValueError(

@@ -43,7 +43,10 @@ CHUNK_BYTES = 2**25
 AXES = {"intercept": ("class",), "scores": ("row", "class"), "weights": ("basis", "column")}
 """Names of the axes of a site, after chain and draw."""
 
-HASHED = {"data": "other data", "start": "another rng_key or init_params"}
+HASHED = {
+    "data": "other rows, labels, kernel or lengthscale",
+    "start": "another rng_key or init_params",
+}
 """What a difference means in those parts of a fingerprint that are hashes."""
 
 State = TypeVar("State")

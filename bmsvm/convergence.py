@@ -273,7 +273,7 @@ class Check(NamedTuple):
     largest
         Whether the limit is the largest good value, and not the smallest.
     advice
-        What is wrong beyond the limit, and what to do.
+        What is wrong, and what to do; empty if nothing is.
     """
 
     value: float
@@ -285,6 +285,10 @@ class Check(NamedTuple):
     def passed(self) -> bool:
         """Whether the number is on the good side."""
         return self.value <= self.limit if self.largest else self.value >= self.limit
+
+    def judged(self) -> Check:
+        """Return the check, without advice if it has passed."""
+        return self._replace(advice="") if self.passed else self
 
 
 def sampler_checks(samples: Mapping[str, np.ndarray]) -> dict[str, Check]:
@@ -311,7 +315,7 @@ def sampler_checks(samples: Mapping[str, np.ndarray]) -> dict[str, Check]:
             f"chain {accepted.argmin()} accepts {accepted.min():.2f} of its trajectories (should "
             f"be above {SMALLEST_ACCEPTANCE}): its step size is not tuned. Fit again with a larger "
             "num_warmup",
-        ),
+        ).judged(),
         "trajectory": Check(
             float(length.min()),
             SHORTEST_TRAJECTORY,
@@ -319,7 +323,7 @@ def sampler_checks(samples: Mapping[str, np.ndarray]) -> dict[str, Check]:
             f"chain {length.argmin()} has trajectories of {length.min():.2g} posterior standard "
             f"deviations (should be above {SHORTEST_TRAJECTORY}), so that it moves slowly. Fit "
             "again with a larger num_warmup, or with more thinning",
-        ),
+        ).judged(),
     }
 
 
@@ -344,7 +348,7 @@ def basis_checks(error: float | None, columns: int) -> dict[str, Check]:
             f"{error:.2g} in the mean: small details of the functions are lost. Increase "
             "max_rank in approximation=Nystrom(max_rank=...), or decrease its tolerance; both take "
             "more time",
-        )
+        ).judged()
     }
 
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bmsvm._progress import progress
-from bmsvm._validation import check_defined
+from bmsvm._validation import check_defined, check_matrix
 from bmsvm.kernels.functions import Kernel, KernelFn, Precomputed, as_kernel
 from bmsvm.models.couplings import class_map
 from bmsvm.models.likelihoods import exclusion_probabilities
@@ -29,9 +29,15 @@ from bmsvm.prediction.evaluate import (
 )
 from bmsvm.prediction.labels_given_others import LabelsGivenOthers
 from bmsvm.prediction.leave_one_out import HeldOutDraws, LeaveOneOut
-from bmsvm.prediction.numpyro_run import prepared_run, with_functions
+from bmsvm.prediction.numpyro_run import draws_of_run, prepared_run, with_functions
 from bmsvm.prediction.stages import family_stages, stages_of
-from bmsvm.prediction.training_rows import held_out, left_out, log_likelihood, spaced_draws
+from bmsvm.prediction.training_rows import (
+    held_out,
+    left_out,
+    log_likelihood,
+    rows_left_out,
+    spaced_draws,
+)
 
 POINTS = 16
 """Points at which the noise of the scores is integrated, for each draw; a power of two."""
@@ -64,15 +70,17 @@ class Evaluated(NamedTuple):
 class Posterior:
     """Posterior draws, and predictions from them.
 
-    Rows are as the kernel sees them (standardised, if the training rows were), shape (m, p); or
-    kernel values with the training rows, shape (m, n), if the kernel is precomputed.
+    Rows are as the kernel sees them, shape (m, p): those of a classifier's ``posterior_`` are
+    standardised, ``model.standardized_rows(X)``. If the kernel is precomputed they are kernel
+    values with the training rows, shape (m, n). Classes are in the order of ``numpy.unique(y)``.
 
     Parameters
     ----------
     samples
         Draws (chain, draw, ...) of ``noise_variance``, ``precision``, ``intercept`` (c,),
         ``weights`` (r, k), the kernel's parameters if they were sampled, and ``scores`` (n, c)
-        unless they come from the table of ``squared`` with a basis of low rank.
+        unless they come from the table of ``squared`` with a basis of low rank. The classifier adds
+        spare rows of weight 0 to the scores, after those of ``training_rows``.
     problem
         The prepared training data.
     training_rows
@@ -120,7 +128,7 @@ class Posterior:
         remainder: bool = True,
         seed: int = 0,
     ) -> Posterior:
-        """Return the posterior of a finished ``numpyro.infer.MCMC``.
+        """Return the posterior of a finished ``numpyro.infer.MCMC`` or :func:`bmsvm.run_chains`.
 
         Predictions at new rows are ``Posterior.from_numpyro(mcmc).probabilities(X_new)``. New rows
         have the units of the rows of the run: nothing is standardised here.
@@ -130,12 +138,14 @@ class Posterior:
         mcmc
             A run of :class:`bmsvm.BMSVMGibbs`, of NUTS on
             :func:`bmsvm.models.hierarchical_model`, or of ``numpyro.infer.Gibbs`` of both. Where it
-            has integrated the weights out, they are drawn given the scores.
+            has integrated the weights out, they are drawn given the scores. Or what
+            :func:`bmsvm.run_chains` returns.
         X
-            Training rows (n, p); needed if the run was given a prepared problem, and not ``X, y``.
+            Training rows (n, p); needed after :func:`bmsvm.run_chains`, or if the run was given a
+            prepared problem, and not ``X, y``.
         kernel, lengthscale
-            As given to :func:`bmsvm.prepare`; needed with X. Default of the kernel: that of the
-            sampler, or ``"gaussian"``.
+            As given to :func:`bmsvm.prepare`; needed with X. Default: those of the sampler; the
+            kernel is else ``"gaussian"``.
         remainder, seed
             As in :class:`Posterior`; the seed is that of weights too.
 
@@ -160,7 +170,7 @@ class Posterior:
         (2, 3)
         """
         run = prepared_run(mcmc, X, kernel, lengthscale)
-        samples = with_functions(mcmc.get_samples(group_by_chain=True), run.problem, seed)
+        samples = with_functions(draws_of_run(mcmc)[0], run.problem, seed)
         rows, theta = run.training_rows, run.lengthscale
         return cls(samples, run.problem, rows, run.kernel, theta, remainder, seed)
 
@@ -247,6 +257,7 @@ class Posterior:
             Whether new rows have the variance that the training rows leave. Default: that of the
             posterior.
         """
+        rows = check_matrix(rows, np.shape(self.training_rows)[-1])
         draws = self._draws(points)
         remainder = self.remainder if remainder is None else remainder
         with progress(len(rows), "predict", unit="row") as bar:
@@ -366,7 +377,9 @@ class Posterior:
         num_nodes
             Quasi-random points at which scores are integrated; a power of two.
         """
-        return left_out(self.samples, self.problem, max_draws=max_draws, num_nodes=num_nodes)
+        found = left_out(self.samples, self.problem, max_draws=max_draws, num_nodes=num_nodes)
+        real = rows_left_out(self.problem) < len(self.training_rows)  # spare rows follow
+        return LeaveOneOut(*(part[real] for part in found))
 
     def held_out_draws(self) -> tuple[HeldOutDraws, np.ndarray]:
         """Class probabilities of training rows by draws without their labels; and which rows.

@@ -117,7 +117,8 @@ model
 # ## Convergence
 #
 # `to_arviz` converts the model for ArviZ, with named classes, rows and features. In the table `r_hat` should be near
-# 1 (1.01 is the usual limit), and the effective sample size `ess_bulk` should be several hundred. `noise_variance` is
+# 1 (1.01 is the usual limit for a table, 1.05 is enough for predictions), and the effective sample size `ess_bulk` should
+# be several hundred (400 and 200). `noise_variance` is
 # $\sigma^2$ and `precision` is $\tau$; [notebook 2](02_the_paper.ipynb) explains them. Predictions need few draws; for a table
 # with small Monte Carlo errors there are more draws here.
 

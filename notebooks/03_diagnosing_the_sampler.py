@@ -82,9 +82,10 @@ plt.show()
 # %% [markdown]
 # ## R-hat and effective sample size
 #
-# `r_hat` compares the variance between chains with that within them. It should be below 1.01. `ess_bulk` is the
-# number of independent draws that would be as accurate for the centre of the distribution, `ess_tail` for its tails.
-# Both should be above 400.
+# `r_hat` compares the variance between chains with that within them. `ess_bulk` is the number of independent draws that
+# would be as accurate for the centre of the distribution, `ess_tail` for its tails. Chains of the classifier end when
+# `r_hat` is at most 1.05 and sizes are at least 200, which is enough for predictions. For a table of parameters the usual
+# limits are 1.01 and 400.
 
 # %%
 names = ["noise_variance", "precision"]

@@ -109,12 +109,12 @@ def test_paretos_k_is_small_on_wine():
     scores, k = loo(data)
     assert np.mean(k > 0.7) <= 0.05
     # The tails of phi, regressed on, do not change what leave-one-out says.
-    own = model.posterior_.leave_one_out().log_score[: len(y)]
+    own = model.posterior_.leave_one_out().log_score
     np.testing.assert_allclose(scores, own, atol=1e-3)
     wide = BMSVMClassifier(lengthscale=0.5, random_state=0).fit(X, y)  # rows nearly independent
     table = az.compare({"default": data, "short": to_arviz(wide, posterior_predictive=False)})
     assert table.index[0] == "default"
-    gap = own.sum() - wide.posterior_.leave_one_out().log_score[: len(y)].sum()
+    gap = own.sum() - wide.posterior_.leave_one_out().log_score.sum()
     np.testing.assert_allclose(table["elpd_diff"].abs().max(), gap, rtol=0.02)
 
 
@@ -163,7 +163,7 @@ def test_large_log_likelihoods_have_fewer_draws_and_rows(low_rank, monkeypatch):
 
 def test_too_few_effective_draws_are_warned_of(low_rank, monkeypatch):
     monkeypatch.setattr(bmsvm.arviz, "FEWEST_EFFECTIVE", 79.999)
-    with pytest.warns(UserWarning, match="integrated by fewer than 79.999 effective draws"):
+    with pytest.warns(UserWarning, match="fewer than 79.999 effective draws integrate"):
         to_arviz(low_rank, posterior_predictive=False)
 
 

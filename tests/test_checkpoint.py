@@ -115,7 +115,7 @@ def test_chains_with_given_starting_points_are_stored_too(tmp_path):
 @pytest.mark.parametrize(
     ("settings", "named"),
     [
-        ({"X": X + 1e-9}, "other data"),
+        ({"X": X + 1e-9}, "other rows, labels, kernel or lengthscale"),
         ({"seed": 1}, "rng_key"),
         ({"thinning": 2}, "thinning=1.*2"),
         ({"num_chains": 3}, "num_chains=2.*3"),

@@ -265,7 +265,7 @@ def trajectories(accept_prob=0.8, num_steps=20, step_size=0.1):
 
 def test_tuned_trajectories_pass():
     found = sampler_checks(trajectories())
-    assert all(check.passed for check in found.values())
+    assert all(check.passed and check.advice == "" for check in found.values())
     assert found["acceptance"].value == pytest.approx(0.8)
     assert found["trajectory"].value == pytest.approx(2.0)
 

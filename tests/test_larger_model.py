@@ -58,7 +58,7 @@ def larger_model(problem, counts, gaps):
 
 
 def composite(sampler="hmc"):
-    machine = BMSVMGibbs(sampler=sampler, given=given)
+    machine = BMSVMGibbs(sampler=sampler, model=larger_model, given=given)
     return Gibbs([(machine, MACHINE_SITES), (NUTS(larger_model), ["rate", "eta"])])
 
 
@@ -129,7 +129,8 @@ def assert_at(state, sites, expected):
 
 @pytest.mark.parametrize("coupling", ["sum_to_zero", "independent"])
 def test_refresh_computes_the_position_from_the_sites(coupling):
-    problem, kernel = problem_of(coupling=coupling), BMSVMGibbs(sampler="gibbs", given=given)
+    problem = problem_of(coupling=coupling)
+    kernel = BMSVMGibbs(sampler="gibbs", model=larger_model, given=given)
     sites = {"rate": jnp.asarray(2.0), "eta": jnp.asarray(0.5)}
     arguments = (problem, COUNTS, GAPS)
     state = kernel.sample(state_at(kernel, problem, sites), arguments, {})
@@ -144,7 +145,7 @@ def test_refresh_computes_the_position_from_the_sites(coupling):
 
 
 def test_chains_start_where_they_are_told():
-    problem, kernel = problem_of(), BMSVMGibbs(given=given)
+    problem, kernel = problem_of(), BMSVMGibbs(model=larger_model, given=given)
     sites = {"rate": jnp.asarray(2.0), "eta": jnp.asarray(0.5)}
     rng = np.random.default_rng(0)
     shapes = {"white_intercept": (2,), "white_weights": (N, 2), "white_noise": (N, 2)}
@@ -168,10 +169,33 @@ def test_chains_start_where_they_are_told():
 def test_what_cannot_be_a_block_says_so():
     sites = {"rate": 1.0, "eta": 1.0}
     sampled = prepare(X, LABELS, lengthscale=Sampled(grid=[1.0, 2.0]))
-    with pytest.raises(ValueError, match="given needs a problem whose lengthscale is fixed"):
-        state_at(BMSVMGibbs(given=given), sampled, sites)
+    block = BMSVMGibbs(model=larger_model, given=given)
+    with pytest.raises(ValueError, match="model needs a problem whose lengthscale is fixed"):
+        state_at(block, sampled, sites)
     with pytest.raises(ValueError, match=r"must be a problem of bmsvm.prepare; got ndarray"):
-        state_at(BMSVMGibbs(given=given), X, sites)
+        state_at(block, X, sites)
+    with pytest.raises(ValueError, match="model must be given with given"):
+        BMSVMGibbs(given=given)
+
+
+@pytest.mark.parametrize("method", ["sequential", jax.vmap])
+def test_a_model_that_uses_the_functions_elsewhere_is_refused(method):
+    """The block would ignore that part of the model, and the posterior be wrong."""
+    second = jnp.linspace(-1.0, 1.0, N)
+
+    def model(problem, *, also):
+        slope = numpyro.sample("slope", dist.Normal())
+        machine = hierarchical_model(problem, integrate_weights=False)
+        heights = also * machine.functions[:, 0]
+        numpyro.sample("second", dist.Normal(slope * heights, 0.5).to_event(1), obs=second)
+
+    kernel = Gibbs([(BMSVMGibbs(model=model), MACHINE_SITES), (NUTS(model), ["slope"])])
+    mcmc = MCMC(
+        kernel, num_warmup=2, num_samples=2, num_chains=2, chain_method=method, progress_bar=False
+    )
+    mcmc.run(jax.random.key(0), problem_of(), also=0.0)
+    with pytest.raises(ValueError, match=r"only through hierarchical_model\(.*NUTS\(model\)"):
+        mcmc.run(jax.random.key(0), problem_of(), also=1.0)
 
 
 def test_arviz_reads_a_larger_model():

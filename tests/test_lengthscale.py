@@ -250,10 +250,21 @@ def test_masked_designs_do_not_depend_on_the_faster_svd(monkeypatch):
 
 
 def test_a_prepared_problem_says_whether_theta_is_sampled():
-    """Whatever the settings of the kernel, which are for data that are not prepared."""
     fixed, sampled = prepare(X, Y, lengthscale=1.0), problem_of("sum_to_zero", "hinge", "grid")
-    for problem in (fixed, sampled):
-        for kernel in (BMSVMGibbs(), BMSVMGibbs(lengthscale="sample")):
-            assert kernel.prepare(problem) is problem
-            state = kernel.init(jax.random.key(0), 1, None, (problem,), {})
-            assert ("lengthscale" in state.z) == problem.samples_kernel
+    default, also = BMSVMGibbs(), BMSVMGibbs(lengthscale="sample")
+    for problem, kernel in ((fixed, default), (sampled, default), (sampled, also)):
+        assert kernel.prepare(problem) is problem
+        state = kernel.init(jax.random.key(0), 1, None, (problem,), {})
+        assert ("lengthscale" in state.z) == problem.samples_kernel
+
+
+def test_parameters_at_which_a_gram_matrix_is_indefinite_are_not_accepted():
+    """``K + a 11'`` is positive semi-definite if ``a >= -1/(1' K^-1 1)``, whatever its prior."""
+    kernel = Parametric(
+        lambda p: lambda a, b: Gaussian().traced(2.0)(a, b) + p["a"], {"a": dist.Normal()}, every=1
+    )
+    run = run_chains(
+        BMSVMGibbs(kernel, sampler="gibbs"), jax.random.key(0), X, Y, num_warmup=50, num_samples=200
+    )
+    lowest = -1 / np.linalg.inv(bmsvm.kernels.gram(Gaussian().at(2.0), X)).sum()
+    assert lowest * (1 + 1e-6) < run.samples["a"].min() < 0 < run.samples["a"].std()

@@ -163,10 +163,10 @@ def test_predictions_are_those_of_refits():
     refitted = cross_val_predict(model, X, y, cv=LeaveOneOut(), method="predict_proba")
     log_loss = -np.log(refitted[np.arange(9), y])
     found = model.fit(X, y).posterior_.leave_one_out()
-    log_score = found.log_score[:9]  # without the spare rows
+    log_score = found.log_score  # without the spare rows
     np.testing.assert_allclose(-log_score, log_loss, atol=0.12)
     assert -log_score.mean() == pytest.approx(log_loss.mean(), abs=0.02)
-    assert found.pareto_k[:9].max() < 0.7
+    assert found.pareto_k.max() < 0.7
 
 
 def test_held_out_draws_have_what_a_low_rank_leaves_of_a_row():

@@ -164,7 +164,8 @@ def test_the_classifier_predicts_from_landmarks():
     chances = fit.predict_proba(X)
     np.testing.assert_allclose(chances.sum(1), 1.0)
     assert fit.score(X, y) > 0.5
-    alone = replace(fit.posterior_, training_rows=None)  # it predicts from landmarks alone
+    # It predicts from landmarks alone.
+    alone = replace(fit.posterior_, training_rows=np.empty((0, 2)))
     without = replace(fit.predictive_, posterior=alone)
     np.testing.assert_array_equal(without.probabilities(fit.standardized_rows(X)), chances)
     assert alone.problem.basis_map.points.shape == (20, 2)

@@ -136,7 +136,7 @@ def test_weights_that_were_integrated_out_are_drawn_given_the_scores(nuts):
 
 
 def test_what_is_missing_or_does_not_fit_is_named(gibbs, nuts):
-    with pytest.raises(ValueError, match="X must be given: the run was given a problem"):
+    with pytest.raises(ValueError, match="X must be given: the run holds a problem"):
         Posterior.from_numpyro(nuts)
     with pytest.raises(ValueError, match="lengthscale must be given"):
         Posterior.from_numpyro(nuts, X)

@@ -289,7 +289,8 @@ def test_what_cannot_be_saved_is_named(fitted, changes, named, tmp_path):
 
 def test_a_block_of_a_larger_model_cannot_be_saved(fitted, tmp_path):
     other = copy.copy(fitted)
-    other.run_ = dataclasses.replace(fitted.run_, kernel=BMSVMGibbs(given=lambda *_: None))
+    block = BMSVMGibbs(model=lambda *_: None, given=lambda *_: None)
+    other.run_ = dataclasses.replace(fitted.run_, kernel=block)
     with pytest.raises(ValueError, match=r"run_\.kernel\.given .* no code"):
         save(other, tmp_path / "model.bmsvm")
 

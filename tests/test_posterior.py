@@ -19,6 +19,7 @@ from bmsvm import (
     prepare,
     run_chains,
 )
+from bmsvm.arviz import to_arviz
 from bmsvm.kernels import Gaussian, gram
 from bmsvm.models.couplings import class_map, class_vector, contrast
 from bmsvm.models.likelihoods import exclusion_probabilities
@@ -273,6 +274,40 @@ def test_reading_a_posterior_draws_nothing(theta):
         np.testing.assert_array_equal(one.probabilities(NEW), other.probabilities(NEW))
     other = dataclasses.replace(read, seed=1)
     assert not np.array_equal(other.probabilities(NEW), read.probabilities(NEW))
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        (NEW[0], r"X must have two dimensions .* got shape \(2,\)"),
+        (NEW[:, :1], "X must have 2 columns, as the training rows have; got 1"),
+        (np.full((2, 2), np.nan), r"X must be finite; 4 entries are not"),
+    ],
+)
+def test_rows_that_do_not_fit_are_refused(rows, said):
+    with pytest.raises(ValueError, match=said):
+        posterior(chains()).probabilities(rows)
+
+
+def test_chains_of_the_driver_lead_to_a_posterior_and_to_arviz():
+    run = chains()
+    found, expected = Posterior.from_numpyro(run, X), posterior(run)
+    np.testing.assert_array_equal(found.probabilities(NEW), expected.probabilities(NEW))
+    data = to_arviz(run, log_likelihood=False)
+    np.testing.assert_array_equal(data["posterior"]["scores"], run.samples["scores"])
+    assert data["sample_stats"]["acceptance_rate"].shape == (2, 40)
+    assert repr(run).startswith(
+        "Run(2 x 40 draws, complete, Problem(15 rows, 3 classes, normalized, sum_to_zero): "
+    )
+
+
+def test_leave_one_out_has_no_spare_rows():
+    spare = prepare(X, Y, lengthscale=0.8, spare_rows=17)
+    run = run_chains(
+        BMSVMGibbs(sampler=QUICK), jax.random.key(0), spare, num_warmup=5, num_samples=30
+    )
+    found = Posterior.from_numpyro(run, X, lengthscale=0.8).leave_one_out()
+    assert [len(part) for part in found] == [len(X)] * 3
 
 
 def test_a_posterior_prints_sizes_and_not_arrays():

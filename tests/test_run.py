@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpyro.infer import MCMC
 
-from bmsvm import HMC, BMSVMGibbs, _progress, prepare, run_chains
+from bmsvm import HMC, PAPER, BMSVMGibbs, _progress, prepare, run_chains
 from bmsvm.inference import run as runner
 from bmsvm.inference.run import start_chains
 from bmsvm.inference.state import INFO, advance_chains
@@ -180,6 +180,46 @@ def test_data_are_prepared_in_the_precision_of_the_moment():
     with jax.enable_x64(False):
         assert KERNEL.prepare(X, Y).factor.basis.dtype == np.float32
     assert KERNEL.prepare(X, Y).factor.basis.dtype == np.float64
+
+
+def test_a_problem_of_another_precision_is_refused():
+    with jax.enable_x64(False):
+        single = prepare(X, Y, lengthscale=2.0)
+    with pytest.raises(ValueError, match="prepared in float32, and JAX is now in float64"):
+        run_chains(BMSVMGibbs(), jax.random.key(0), single)
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {"kernel": "matern32"},
+        {"lengthscale": 7.0},
+        {"lengthscale": "sample"},
+        {"likelihood": "hinge"},
+        {"coupling": "independent"},
+        {"hyperparameters": PAPER},
+    ],
+)
+def test_settings_beside_a_prepared_problem_are_refused(setting):
+    problem, kernel = prepare(X, Y, lengthscale=2.0), BMSVMGibbs(**setting)
+    said = f"{next(iter(setting))} must be given to bmsvm.prepare"
+    with pytest.raises(ValueError, match=said):
+        run_chains(kernel, jax.random.key(0), problem)
+    with pytest.raises(ValueError, match=said):
+        MCMC(kernel, num_warmup=1, num_samples=1).run(jax.random.key(0), problem)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"likelihood": "softmax"}, "likelihood must be one of"),
+        ({"coupling": "none"}, "coupling must be one of"),
+        ({"lengthscale": "auto"}, r"got 'auto': bmsvm.ModeCV\(\).select\(X, y\) chooses one"),
+    ],
+)
+def test_a_sampler_checks_its_settings_at_once(settings, said):
+    with pytest.raises(ValueError, match=said):
+        BMSVMGibbs(**settings)
 
 
 @pytest.mark.parametrize("call", [0, 1, 2])

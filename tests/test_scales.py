@@ -2,11 +2,13 @@
 
 import warnings
 
+import jax
 import numpy as np
 import pytest
+from numpyro.infer import MCMC
 from sklearn.datasets import load_breast_cancer, load_digits, load_iris, make_blobs, make_moons
 
-from bmsvm import BMSVMClassifier, BMSVMGibbs, Nystrom, Sampled, prepare, scaling
+from bmsvm import BMSVMClassifier, BMSVMGibbs, Nystrom, Posterior, Sampled, prepare, scaling
 from bmsvm.datasets import load_wine
 from bmsvm.kernels import Gaussian
 from bmsvm.kernels.scales import kernel_scales
@@ -49,6 +51,22 @@ def test_unstandardised_rows_are_warned_of_with_all_that_matters():
 def test_what_the_kernel_cannot_see_is_warned_of(rows, lengthscale, what):
     with pytest.warns(UserWarning, match=f"X and lengthscale: {what}"):
         prepare(rows, labels(rows), lengthscale=lengthscale)
+
+
+def test_standardised_rows_need_not_be_standardised():
+    with pytest.warns(UserWarning, match="Give a lengthscale") as caught:
+        prepare(standardized(WINE), CLASSES, lengthscale=0.01)
+    assert "Standardise" not in str(caught[0].message)
+
+
+@pytest.mark.few_draws
+def test_the_warning_does_not_come_again_with_the_posterior():
+    mcmc = MCMC(BMSVMGibbs(lengthscale=0.01), num_warmup=1, num_samples=1, progress_bar=False)
+    with pytest.warns(UserWarning, match="X and lengthscale"):
+        mcmc.run(jax.random.key(0), standardized(WINE), CLASSES)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Posterior.from_numpyro(mcmc)
 
 
 SENSIBLE = {

@@ -6,6 +6,8 @@ state. :func:`bmsvm.run_chains` runs the same kernel without compiling anew for 
 
 from __future__ import annotations
 
+import copy
+import functools
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -14,18 +16,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
-from numpyro.infer.gibbs import GIBBS_SITES_KWARG
+from numpyro.infer.gibbs import GIBBS_SITES_KWARG, latent_sample_sites, prototype_trace
 from numpyro.infer.mcmc import MCMCKernel
+from numpyro.infer.util import log_density
 
-from bmsvm._validation import check_rows_and_labels
+from bmsvm._validation import check_choice, check_rows_and_labels
 from bmsvm.inference.algorithm import Algorithm
 from bmsvm.inference.samplers import HMC, Paper, Sampler, Table, as_sampler
 from bmsvm.inference.state import BMSVMState, advance, begin
-from bmsvm.kernels.functions import Kernel, KernelFn, Parametric
+from bmsvm.kernels.functions import Kernel, KernelFn, Parametric, as_kernel
 from bmsvm.kernels.low_rank import Approximation
+from bmsvm.models.couplings import COUPLINGS
 from bmsvm.models.hyperparameters import DEFAULT, PAPER, Hyperparameters
-from bmsvm.models.numpyro_model import observation_model, position_of_sites
-from bmsvm.models.prepare import prepare
+from bmsvm.models.likelihoods import LIKELIHOODS
+from bmsvm.models.numpyro_model import hierarchical_model, observation_model, position_of_sites
+from bmsvm.models.prepare import as_lengthscale, prepare
 from bmsvm.models.problem import Problem
 from bmsvm.models.theta import Sampled
 
@@ -38,6 +43,9 @@ MACHINE_SITES = (
 )
 """Sites of :func:`bmsvm.models.hierarchical_model` with ``integrate_weights=False``."""
 
+ROUNDING = 64
+"""Largest relative difference of log densities that is rounding, in units of the precision."""
+
 
 class BMSVMGibbs(MCMCKernel):
     """Sampler of the Bayesian multicategory SVM, for ``numpyro.infer.MCMC``.
@@ -45,16 +53,20 @@ class BMSVMGibbs(MCMCKernel):
     Parameters
     ----------
     kernel, lengthscale, coupling, likelihood, hyperparameters, approximation
-        The model; see :func:`bmsvm.prepare`. They are not used for data that are prepared already.
+        The model; see :func:`bmsvm.prepare`. Data that are prepared already have their own, and
+        another one given here is refused.
     sampler
         ``"auto"``, ``"hmc"``, ``"gibbs"``, ``"paper"``, ``"table"``, or an object of
         :mod:`bmsvm.inference.samplers`.
+    model
+        The larger model, for use as a block of ``numpyro.infer.Gibbs``; docs/howto.md has an
+        example. Its first argument is the problem, whose theta must be fixed. The kernel then owns
+        :data:`MACHINE_SITES`, and starts at their ``init_params``, by default draws from their
+        prior. The larger model may depend on these sites only through
+        ``hierarchical_model(given(problem, sites), integrate_weights=False)``.
     given
-        For use inside ``numpyro.infer.Gibbs``: ``given(problem, sites) -> problem`` says how the
-        other sites of a larger model enter this one, for example through its hyperparameters. The
-        kernel then owns :data:`MACHINE_SITES`, and the problem is the first argument of the larger
-        model; docs/howto.md has an example. theta must be fixed. Chains start at the
-        ``init_params`` of these sites, by default draws from their prior.
+        ``given(problem, sites) -> problem`` says how the other sites of the larger model enter
+        this one, for example through its hyperparameters. Default: not at all.
 
     Examples
     --------
@@ -82,8 +94,15 @@ class BMSVMGibbs(MCMCKernel):
         hyperparameters: Hyperparameters = DEFAULT,
         approximation: Approximation | None = None,
         sampler: Sampler | str = "auto",
+        model: Callable[..., Any] | None = None,
         given: Callable[[Problem, Mapping[str, jax.Array]], Problem] | None = None,
     ) -> None:
+        if given is not None and model is None:
+            raise ValueError("model must be given with given: the model of the other blocks")
+        check_choice("coupling", coupling, COUPLINGS)
+        check_choice("likelihood", likelihood, LIKELIHOODS)
+        if isinstance(lengthscale, str):
+            as_lengthscale(lengthscale, as_kernel(kernel))
         self.kernel = kernel
         self.lengthscale = lengthscale
         self.coupling = coupling
@@ -92,6 +111,7 @@ class BMSVMGibbs(MCMCKernel):
         self.approximation = approximation
         self.sampler = sampler
         self.given = given
+        self._larger = model
         as_sampler(sampler)  # raises early
         self._sample_fn: Callable[..., Any] | None = (
             None  # MCMC reads it to see whether init was called
@@ -135,10 +155,14 @@ class BMSVMGibbs(MCMCKernel):
 
     @property
     def model(self) -> Callable[..., Any]:
-        """The NumPyro model of the labels given the scores, which ArviZ reads."""
-        if self.given is not None:
-            raise AttributeError("a block of numpyro.infer.Gibbs has no model of its own")
-        return observation_model(self._labels)
+        """The larger model; or that of the labels given the scores, which ArviZ reads."""
+        return observation_model(self._labels) if self._larger is None else self._larger
+
+    def wrap_model(self, wrapper: Callable[..., Any]) -> BMSVMGibbs:
+        """Return a block with the larger model wrapped, as ``numpyro.infer.Gibbs`` asks."""
+        kernel = copy.copy(self)
+        kernel._larger = wrapper(self.model)
+        return kernel
 
     def _labels(
         self, X: Any, y: Any = None, row_weights: Any = None, spare_rows: int = 0
@@ -196,19 +220,67 @@ class BMSVMGibbs(MCMCKernel):
             off_grid=problem.family is not None,
         )
 
+    def check_settings(self, problem: Problem) -> None:
+        """Raise ``ValueError`` for a setting of the model that a prepared problem does not have."""
+        theta = self.samples_theta and problem.samples_kernel
+        hyper = jax.tree.leaves(self.hyperparameters), jax.tree.leaves(problem.hyper)
+        agrees = {
+            "kernel": theta or (isinstance(self.kernel, str) and self.kernel == "gaussian"),
+            "lengthscale": theta or self.lengthscale is None,
+            "coupling": self.coupling in ("sum_to_zero", problem.coupling),
+            "likelihood": self.likelihood in ("normalized", problem.likelihood),
+            "hyperparameters": self.hyperparameters == DEFAULT or np.allclose(*hyper),
+            "approximation": self.approximation is None,
+        }
+        for name, same in agrees.items():
+            if not same:
+                raise ValueError(
+                    f"{name} must be given to bmsvm.prepare and not to BMSVMGibbs if a prepared "
+                    f"problem is sampled, which has its own; got {getattr(self, name)!r}"
+                )
+
     def _problem(self, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None) -> Problem:
         """Return the problem of the model's arguments, given the other sites of a larger model."""
         kwargs = dict(kwargs or {})
         sites = kwargs.pop(GIBBS_SITES_KWARG, {})
-        if self.given is None:
+        if self._larger is None:
             return self.prepare(*args, **kwargs)
         problem = args[0] if args else kwargs.get("problem")
         if not isinstance(problem, Problem):
             raise ValueError(
-                "the first argument of a model with a BMSVMGibbs(given=...) must be a problem of "
-                f"bmsvm.prepare; got {type(problem).__name__}"
+                "the first argument of a model with a block BMSVMGibbs(model=...) must be a "
+                f"problem of bmsvm.prepare; got {type(problem).__name__}"
             )
-        return self.given(problem, sites)
+        return problem if self.given is None else self.given(problem, sites)
+
+    def _check_block(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Raise ``ValueError`` if more of the larger model depends on the machine's sites.
+
+        The log density of both models must change alike between two values of these sites.
+        """
+        kwargs = {name: value for name, value in kwargs.items() if name != GIBBS_SITES_KWARG}
+        with _concrete():
+            first, *others = jax.random.split(jax.random.key(0), 3)
+            trace = prototype_trace(self.model, first, args, kwargs)
+            sites = {name: trace[name]["value"] for name in latent_sample_sites(trace)}
+            problem = self._problem(args, {**kwargs, GIBBS_SITES_KWARG: sites})
+            machine = functools.partial(hierarchical_model, integrate_weights=False)
+            pairs = []
+            for key in others:
+                for name in MACHINE_SITES:
+                    sites[name] = jnp.exp(jax.random.normal(key, jnp.shape(sites[name])))
+                whole = log_density(self.model, args, kwargs, sites)[0]
+                pairs.append((whole, log_density(machine, (problem,), {}, sites)[0]))
+            eps = jnp.finfo(whole.dtype).eps
+            values = np.asarray(pairs, np.float64)
+        whole, own = values[1] - values[0]
+        if abs(whole - own) > ROUNDING * eps * (1 + np.abs(values).max()):
+            raise ValueError(
+                "model must depend on the sites of the machine only through hierarchical_model("
+                "given(problem, sites), integrate_weights=False), or the block would ignore the "
+                f"rest: between two of their values its log density changes by {whole - own:.3g} "
+                "more than that of the machine. Use NUTS(model) for all sites"
+            )
 
     def init(
         self,
@@ -220,20 +292,38 @@ class BMSVMGibbs(MCMCKernel):
     ) -> BMSVMState:
         """Start chains; ``init_params`` may hold the sites that the algorithm can start at.
 
-        With ``given`` it may hold all of :data:`MACHINE_SITES`.
+        A block of a larger model may hold all of :data:`MACHINE_SITES`.
         """
         problem = self._problem(model_args, model_kwargs)
+        if model_args and isinstance(model_args[0], Problem):
+            self.check_settings(model_args[0])
+        if self._larger is not None:
+            if problem.samples_kernel:
+                raise ValueError("model needs a problem whose lengthscale is fixed")
+            self._check_block(model_args, model_kwargs or {})
+        return self.start(rng_key, num_warmup, init_params, problem)
+
+    def start(
+        self,
+        rng_key: jax.Array,
+        num_warmup: int,
+        init_params: Mapping[str, Any] | None,
+        problem: Problem,
+    ) -> BMSVMState:
+        """Start chains of a problem that was prepared with the settings of this kernel."""
         algorithm = self.algorithm(problem)
-        if self.given is not None and problem.samples_kernel:
-            raise ValueError("given needs a problem whose lengthscale is fixed")
+        now, then = jnp.zeros(()).dtype, jnp.result_type(problem.hyper.intercept_precision)
+        if now != then:
+            raise ValueError(
+                f"problem must have the precision of JAX; it was prepared in {then}, and JAX is "
+                f"now in {now}: prepare it again"
+            )
         self._sample_fn = self.sample
-        start = dict(init_params or {})
-        known = algorithm.startable if self.given is None else MACHINE_SITES
+        start, composed = dict(init_params or {}), self._larger is not None
+        known = MACHINE_SITES if composed else algorithm.startable
         unknown = set(start) - set(known)
         if unknown:
             raise ValueError(f"init_params may hold {sorted(known)}; got {sorted(unknown)} too")
-
-        composed = self.given is not None
         moving = begin(rng_key, num_warmup, start, problem, algorithm=algorithm, composed=composed)
         return moving._replace(problem=problem)
 
@@ -243,15 +333,16 @@ class BMSVMGibbs(MCMCKernel):
 
     def advance(self, state: BMSVMState, algorithm: Algorithm) -> BMSVMState:
         """Run one sweep of an algorithm."""
-        return advance(state, algorithm, composed=self.given is not None)
+        return advance(state, algorithm, composed=self._larger is not None)
 
     def refresh(self, state: BMSVMState, model_args: Any, model_kwargs: Any) -> BMSVMState:
         """Return the state under other values of the sites that the model is conditioned on.
 
-        With ``given`` the machine's own sites stay, and the position is computed again from them.
+        In a larger model the machine's own sites stay, and the position is computed again from
+        them.
         """
         problem = self._problem(model_args, model_kwargs)
-        if self.given is None:
+        if self._larger is None:
             return state._replace(problem=problem)
         chain = state.chain
         position = position_of_sites(state.z, chain.position, problem)

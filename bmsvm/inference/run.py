@@ -78,6 +78,12 @@ class Run:
     seconds: float = 0.0
     store: Checkpoint | None = None
 
+    def __repr__(self) -> str:
+        """Return the sizes; the arrays would fill pages."""
+        chains = self.state.accept_prob.shape[0]
+        names = ", ".join(self.samples)
+        return f"Run({chains} x {self.num_samples} draws, {self.ended}, {self.problem}: {names})"
+
     @property
     def problem(self) -> Problem:
         """The prepared data."""
@@ -211,6 +217,8 @@ def run_chains(
     check_sweeps("num_warmup", num_warmup, smallest=0)
     check_sweeps("num_samples", num_samples)
     check_sweeps("num_chains", num_chains)
+    if isinstance(X, Problem):
+        kernel.check_settings(X)
     problem = kernel.prepare(X) if y is None else kernel.prepare(X, y)
     thinning = kernel.sampler_of(problem).thinning if thinning is None else thinning
     check_sweeps("thinning", thinning)
@@ -279,7 +287,7 @@ def start_chains(
 ) -> BMSVMState:
     """Return vectorised chains at their starting points."""
     keys = jax.random.split(rng_key, num_chains)
-    return kernel.init(keys, num_warmup, init_params, (problem,), {})
+    return kernel.start(keys, num_warmup, init_params, problem)
 
 
 def _check_table(problem: Problem, init_params: Any) -> None:

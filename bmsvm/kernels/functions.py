@@ -181,7 +181,7 @@ class Parametric(Kernel):
     Parameters
     ----------
     build
-        From parameters to a kernel: ``lambda p: p["a"] * tinygp.kernels.Matern32(p["l"])``.
+        From parameters to a kernel: ``lambda p: p["a"] * tinygp.kernels.ExpSquared(p["l"])``.
     prior
         Prior of the parameters, a pytree of continuous NumPyro distributions:
         ``{"a": LogNormal(0, 1), "l": LogNormal(0, 1)}``.
@@ -297,8 +297,8 @@ def gram(kernel: KernelFn, X1: ArrayLike, X2: ArrayLike | None = None) -> np.nda
     shape = (left.shape[0], right.shape[0])
     if values.shape != shape:
         raise ValueError(
-            f"kernel must return one value per pair of rows, shape {shape}; "
-            f"it returned shape {values.shape}"
+            f"kernel must return one value per pair of rows, shape {shape}; it returned shape "
+            f"{values.shape}. It is called with matrices of rows, {left.shape} and {right.shape}"
         )
     return values.astype(np.float64, copy=False)
 

@@ -21,6 +21,9 @@ PROBED = 64
 NEAR = 1e-3
 """Distance from 0 or 1 at which a kernel value is near it."""
 
+ALIKE = 3.0
+"""Ratio of the features' deviations up to which standardising them would change little."""
+
 ISOLATED = 0.1
 """Largest kernel value with another row below which a row is alone."""
 
@@ -122,9 +125,10 @@ def warn_of_scales(
             f", the lengthscale is {shown}, and of the kernel values of different rows "
             f"{found.near_zero:.0%} are near 0 and {found.near_one:.0%} near 1"
         )
+    standardise = 'Standardise the features, X = bmsvm.scaling.learn(X, "robust").apply(X), or give'
+    alike = lengthscale is not None and high <= ALIKE * low
     warnings.warn(
-        f"X and lengthscale: {found.problem}: {seen}. Standardise the features, "
-        'X = bmsvm.scaling.learn(X, "robust").apply(X), or give a lengthscale in the units of X; '
-        "bmsvm.ModeCV().select(X, y) chooses one",
+        f"X and lengthscale: {found.problem}: {seen}. {'Give' if alike else standardise} a "
+        "lengthscale in the units of X; bmsvm.ModeCV().select(X, y) chooses one",
         stacklevel=stacklevel + 1,
     )

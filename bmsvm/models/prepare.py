@@ -69,6 +69,11 @@ def as_lengthscale(lengthscale: Any, kernel: Kernel) -> Any:
     """
     if isinstance(lengthscale, str) and lengthscale == "sample":
         lengthscale = Sampled()
+    if isinstance(lengthscale, str):
+        raise ValueError(
+            'lengthscale must be a positive number, one per feature, or "sample"; got '
+            f"{lengthscale!r}: bmsvm.ModeCV().select(X, y) chooses one from the data"
+        )
     if not isinstance(kernel, Stationary):
         if isinstance(lengthscale, Sampled):
             raise ValueError(

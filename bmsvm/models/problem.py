@@ -55,6 +55,11 @@ class Problem:
     remainder: jax.Array | None = None
     """``k(x, x) - |Phi(x)|^2`` of each row, shape (n,), of such a factor; None if it is zero."""
 
+    def __repr__(self) -> str:
+        """Return the sizes and the model; the arrays would fill pages."""
+        sizes = f"{self.n_rows} rows, {self.n_classes} classes"
+        return f"Problem({sizes}, {self.likelihood}, {self.coupling})"
+
     def __getstate__(self) -> dict[str, Any]:
         return {name: for_pickling(value) for name, value in self.__dict__.items()}
 

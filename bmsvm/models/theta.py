@@ -376,10 +376,12 @@ def family_gram(parameters: Any, family: KernelFamily) -> jax.Array:
 def family_factor(parameters: Any, family: KernelFamily) -> Factor:
     """Factor the Gram matrix at unconstrained parameters, inside a compiled program.
 
-    It uses the type of the rows. Eigenvalues that are rounding errors are set to zero.
+    It uses the type of the rows. Eigenvalues that are rounding errors are set to zero; all are NaN,
+    so that no move is accepted, if the matrix is not positive semi-definite.
     """
     gram = family_gram(constrained(parameters, family), family)
     values, vectors = jnp.linalg.eigh(gram)
     values, vectors = values[::-1], vectors[:, ::-1]
     tolerance = 10 * jnp.finfo(gram.dtype).eps * values[0]
-    return Factor(vectors, jnp.where(values > tolerance, values, 0.0))
+    values = jnp.where(values[-1] < -len(gram) * tolerance, jnp.nan, values)
+    return Factor(vectors, jnp.where(values <= tolerance, 0.0, values))

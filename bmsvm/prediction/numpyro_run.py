@@ -1,7 +1,8 @@
-"""Finished runs of ``numpyro.infer.MCMC``: the data they were run on, and their functions."""
+"""Finished runs, of NumPyro or of this package: the data they were run on, and their functions."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -10,6 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from bmsvm.inference.gibbs import BMSVMGibbs
+from bmsvm.inference.run import Run
+from bmsvm.inference.state import INFO
 from bmsvm.kernels.functions import Kernel, KernelFn, Precomputed, as_kernel, gram_of
 from bmsvm.models.conditionals import weights_given_rest
 from bmsvm.models.couplings import contrast, to_columns
@@ -35,7 +38,9 @@ class PreparedRun(NamedTuple):
 
 
 def data_of_run(mcmc: Any) -> tuple[Problem, Any, Any]:
-    """Return the prepared data of a run, and its rows and labels if it was given them."""
+    """Return the prepared data of a run, and its rows and labels if it has kept them."""
+    if isinstance(mcmc, Run):
+        return mcmc.problem, None, None
     # MCMC keeps the arguments of the run under these names only; ArviZ reads them too.
     args, keywords = mcmc._args, mcmc._kwargs
     first = args[0] if args else keywords.get("X", keywords.get("problem"))
@@ -47,27 +52,40 @@ def data_of_run(mcmc: Any) -> tuple[Problem, Any, Any]:
             f"got one of {type(mcmc.sampler).__name__} on {type(first).__name__}"
         )
     y = args[1] if len(args) > 1 else keywords.get("y")
-    return mcmc.sampler.prepare(*args, **keywords), first, y
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "X and lengthscale: ")  # it came when the chains began
+        return mcmc.sampler.prepare(*args, **keywords), first, y
+
+
+def draws_of_run(run: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return draws (chain, draw, ...) of the sites, and statistics of the sweeps."""
+    if not isinstance(run, Run):
+        return run.get_samples(group_by_chain=True), run.get_extra_fields(group_by_chain=True)
+    sites = {name: value for name, value in run.samples.items() if name not in INFO}
+    return sites, {name: run.samples[name] for name in INFO if name in run.samples}
 
 
 def prepared_run(mcmc: Any, X: Any, kernel: Any, lengthscale: Any) -> PreparedRun:
     """Return the data of a run; arguments as in :meth:`bmsvm.Posterior.from_numpyro`."""
     problem, rows, _ = data_of_run(mcmc)
+    sampler = mcmc.kernel if isinstance(mcmc, Run) else mcmc.sampler
     if rows is None:
         if X is None:
             raise ValueError(
-                "X must be given: the run was given a problem, which does not hold the training "
+                "X must be given: the run holds a problem, which does not hold the training "
                 "rows. Pass X, kernel and lengthscale as to bmsvm.prepare"
             )
         if kernel is None:
-            kernel = getattr(mcmc.sampler, "kernel", "gaussian")
+            kernel = getattr(sampler, "kernel", "gaussian")
+        if lengthscale is None:
+            lengthscale = getattr(sampler, "lengthscale", None)
     elif X is not None or kernel is not None or lengthscale is not None:
         raise ValueError(
             "X, kernel and lengthscale must not be given: the run was given X, and its sampler has "
             "the others"
         )
     else:
-        X, kernel, lengthscale = rows, mcmc.sampler.kernel, mcmc.sampler.lengthscale
+        X, kernel, lengthscale = rows, sampler.kernel, sampler.lengthscale
     covariance, rows = as_kernel(kernel), np.asarray(X, np.float64)
     theta = None
     if not problem.samples_kernel:
