@@ -85,7 +85,7 @@ def model():
     rng = np.random.default_rng(0)
     y = np.arange(60) % 3
     X = rng.normal(size=(60, 2)) + 3 * np.eye(3)[y][:, :2]
-    settings = {"num_chains": 2, "num_warmup": 200, "num_samples": 200, "random_state": 0}
+    settings = {"num_warmup": 200, "num_samples": 200, "random_state": 0}
     fitted = BMSVMClassifier(lengthscale=1.0, **settings).fit(X, y)
     return fitted, X, y
 
