@@ -38,8 +38,17 @@ def test_the_parts_add_up_and_are_not_negative(seed):
     np.testing.assert_allclose(found.aleatoric + found.epistemic, found.entropy, atol=1e-12)
     expected = [stats.entropy(row.mean(1)) - stats.entropy(row).mean() for row in draws]
     np.testing.assert_allclose(found.epistemic, expected, atol=1e-10)
-    inside = (draws >= found.lower[..., None]) & (draws <= found.upper[..., None])
-    assert np.abs(inside.mean(-1) - 0.5).max() <= 0.05
+
+
+def test_intervals_are_quantiles_of_the_draws_and_hold_the_mean_of_skewed_ones():
+    chances = np.append(np.linspace(0.4, 0.6, 99), [0.0])
+    skewed = np.append(np.linspace(0.996, 0.997, 99), [0.0])  # the mean is below the quantiles
+    draws = np.array([[each, 1 - each] for each in (chances, skewed)])
+    found, (lower, upper) = summarise(draws, draws, 0.9), np.quantile(draws, (0.05, 0.95), axis=-1)
+    np.testing.assert_array_equal((found.lower[0], found.upper[0]), (lower[0], upper[0]))
+    mean = draws[1].mean(axis=-1)
+    np.testing.assert_array_equal(found.lower[1], [mean[0], lower[1, 1]])
+    np.testing.assert_array_equal(found.upper[1], [upper[1, 0], mean[1]])
 
 
 def test_entropy_of_certainty_is_zero():

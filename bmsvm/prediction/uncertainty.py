@@ -18,7 +18,8 @@ class Uncertainty(NamedTuple):
     probabilities
         Predictive probabilities, the mean of q over the draws, shape (m, c).
     lower, upper
-        Ends of the central credible interval of each class's q, shape (m, c).
+        Ends of the central credible interval of each class's q, shape (m, c): quantiles of the
+        draws, widened where needed to hold their mean.
     entropy
         Entropy of ``probabilities``, in nats, shape (m,): the sum of the next two.
     aleatoric
@@ -61,6 +62,7 @@ def summarise(draws: np.ndarray, exclusion: np.ndarray, level: float) -> Uncerta
     """
     mean, tail = draws.mean(axis=-1), (1 - level) / 2
     lower, upper = np.quantile(draws, (tail, 1 - tail), axis=-1)
+    lower, upper = np.minimum(lower, mean), np.maximum(upper, mean)  # draws may be very skewed
     total = entropy(mean)
     aleatoric = np.minimum(entropy(draws, axis=1).mean(axis=-1), total)  # up to rounding
     return Uncertainty(mean, lower, upper, total, aleatoric, total - aleatoric, exclusion)

@@ -427,6 +427,13 @@ MUTANTS = (
         "test_table.py held_out_draws_have",
     ),
     Mutant(
+        "intervals: not widened to hold the mean of skewed draws",
+        "bmsvm.prediction.uncertainty:summarise",
+        "np.minimum(lower, mean), np.maximum(upper, mean)",
+        "lower, upper",
+        "test_uncertainty.py hold_the_mean",
+    ),
+    Mutant(
         "decision: the loss is read with the true class in the column",
         "bmsvm.prediction.uncertainty:decide",
         "probabilities @ loss",
