@@ -28,6 +28,7 @@ from bmsvm._defaults import (
 )
 from bmsvm._inputs import KernelInputs
 from bmsvm._predicting import Predicting, Predictive, as_predictive
+from bmsvm._progress import stages
 from bmsvm._threads import few_blas_threads
 from bmsvm._validation import check_choice, check_positive, check_sweeps
 from bmsvm.convergence import (
@@ -292,17 +293,22 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
         self._learn_inputs(X)
         self.seed_ = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         rows = self._standardized(X)
-        with jax.enable_x64(True), few_blas_threads(len(labels)):
+        threads = few_blas_threads(len(labels))
+        with jax.enable_x64(True), threads, stages(4, "fit") as begin:
             settings = settings_of(self, len(labels), len(self.classes_))
             low_rank = approximation_of(settings, len(labels))
             data = (rows, labels, weights)
+            begin("choose kernel and lengthscale")
             ahead = self._compile_ahead(settings, low_rank, data)
             self.selection_ = self._choose(settings, low_rank, data)
             if self.selection_ is not None:
                 settings = replace(settings, kernel=self.selection_.kernel)
+            begin("factor the Gram matrix")
             problem = self._prepare(settings, low_rank, data, self.selection_)
+            begin("draw")
             ahead.wait()
             run = self._sample(problem, settings, checkpoint, max_time)
+            begin("calibrate")
             self._summarise(run, rows, settings, asked=self.num_samples)
         return self
 

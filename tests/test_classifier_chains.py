@@ -173,7 +173,9 @@ def test_progress_is_shown_in_a_terminal_and_not_in_a_script(capsys, monkeypatch
     monkeypatch.setattr(_progress, "DELAY", 0.0)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     shown = model().fit(X, Y)
-    assert "warm-up" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "warm-up" in said
+    assert "fit: calibrate (stage 4 of 4)" in said
     shown.predict(X)
     assert "predict" in capsys.readouterr().err
 
