@@ -35,6 +35,7 @@ def progress(total: int, name: str, *, initial: int = 0, unit: str = "it") -> An
 def stages(total: int, name: str) -> Iterator[Callable[[str], None]]:
     """Show which of some stages is under way: call what is returned with the name of each."""
     with progress(total, name) as bar:
+        bar.miniters, bar.dynamic_miniters = 0, False  # updates by nothing show the time
         bar.bar_format = "{desc} (stage {n_fmt} of {total_fmt}), {elapsed}"
         over = threading.Event()
 
