@@ -67,6 +67,9 @@ correlation cos(0.5) = 0.88, and 16 of them are worth one."""
 LARGEST_BASIS_ERROR = 0.05
 """Mean distance of class probabilities from those of the exact Gram matrix."""
 
+LARGEST_GRAM = 1.0
+"""Gigabytes of an exact Gram matrix up to which it is recommended instead of a basis."""
+
 
 class Diagnosis(NamedTuple):
     """R-hat and effective sample size of one quantity, over all chains."""
@@ -273,7 +276,7 @@ class Check(NamedTuple):
     largest
         Whether the limit is the largest good value, and not the smallest.
     advice
-        What is wrong beyond the limit, and what to do.
+        What is wrong beyond the limit, and what to do; empty if nothing is.
     """
 
     value: float
@@ -285,6 +288,18 @@ class Check(NamedTuple):
     def passed(self) -> bool:
         """Whether the number is on the good side."""
         return self.value <= self.limit if self.largest else self.value >= self.limit
+
+    def __repr__(self) -> str:
+        side = "most" if self.largest else "least"
+        verdict = "passed" if self.passed else f"failed: {self.advice}"
+        return f"Check({self.value:.2g}, at {side} {self.limit:g}: {verdict})"
+
+
+def _silent_if_passed(checks: Mapping[str, Check]) -> dict[str, Check]:
+    """Leave out the advice of checks that have passed."""
+    return {
+        name: check._replace(advice="") if check.passed else check for name, check in checks.items()
+    }
 
 
 def sampler_checks(samples: Mapping[str, np.ndarray]) -> dict[str, Check]:
@@ -303,7 +318,7 @@ def sampler_checks(samples: Mapping[str, np.ndarray]) -> dict[str, Check]:
         return {}
     accepted = np.asarray(samples["accept_prob"]).mean(axis=1)
     length = np.mean(np.asarray(samples["num_steps"]) * samples["step_size"], axis=1)
-    return {
+    found = {
         "acceptance": Check(
             float(accepted.min()),
             SMALLEST_ACCEPTANCE,
@@ -321,31 +336,32 @@ def sampler_checks(samples: Mapping[str, np.ndarray]) -> dict[str, Check]:
             "again with a larger num_warmup, or with more thinning",
         ),
     }
+    return _silent_if_passed(found)
 
 
-def basis_checks(error: float | None, columns: int) -> dict[str, Check]:
+def basis_checks(error: float | None, columns: int, n_rows: int) -> dict[str, Check]:
     """Check how far a basis of low rank moves class probabilities.
 
     Parameters
     ----------
     error
         ``PredictiveDistribution.basis_error``; None if there is nothing to check.
-    columns
+    columns, n_rows
         Of the basis.
     """
     if error is None:
         return {}
-    return {
-        "basis error": Check(
-            error,
-            LARGEST_BASIS_ERROR,
-            True,
-            f"the basis of low rank, of {columns} columns, moves class probabilities by about "
-            f"{error:.2g} in the mean: small details of the functions are lost. Increase "
-            "max_rank in approximation=Nystrom(max_rank=...), or decrease its tolerance; both take "
-            "more time",
-        )
-    }
+    size, remedies = 8e-9 * n_rows**2, []
+    if size < LARGEST_GRAM:
+        remedies.append(f'approximation="exact" (a Gram matrix of {size:.2g} GB)')
+    if 2 * columns < n_rows or not remedies:
+        remedies.append(f"approximation=bmsvm.Nystrom(rank={2 * columns})")
+    advice = (
+        f"the basis of low rank, of {columns} columns, moves class probabilities by about "
+        f"{error:.2g} in the mean: small details of the functions are lost. Fit again with "
+        f"{' or '.join(remedies)}, which takes more time"
+    )
+    return _silent_if_passed({"basis error": Check(error, LARGEST_BASIS_ERROR, True, advice)})
 
 
 def warn_of_checks(checks: Mapping[str, Check], category: type[Warning], stacklevel: int) -> None:
