@@ -150,7 +150,7 @@ def _as_matrix(X: Any) -> np.ndarray:
     return matrix
 
 
-def _as_labels(y: ArrayLike) -> np.ndarray:
+def as_labels(y: ArrayLike) -> np.ndarray:
     """Labels as an array of one dimension, without missing values and of one type."""
     try:
         labels = np.asarray(y)
@@ -212,7 +212,7 @@ def check_rows_and_labels(
         Rows (n, p) as floats; the sorted classes (c,), and the class index of each row (n,).
     """
     rows = _as_matrix(X)
-    labels = _as_labels(y)
+    labels = as_labels(y)
     n = rows.shape[0]
     if labels.shape[0] != n:
         raise ValueError(
