@@ -516,8 +516,9 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
         if run.interrupted:
             why = "max_time is over" if run.ended == "time" else "interrupted"
             warnings.warn(
-                f"{why}: {run.num_samples} of {asked} draws were made; the model uses them, "
-                f"and fit_more({asked - run.num_samples}) makes the rest",
+                f"{why}: {run.num_samples} of at most {asked} draws of each chain were made, "
+                f"before they were enough; the model uses them, and fit_more({asked - run.num_samples}) "
+                "makes the rest",
                 stacklevel=3,
             )
         low_rank = approximation_of(settings, len(rows))

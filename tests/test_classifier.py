@@ -231,7 +231,7 @@ def test_words_are_predicted_as_words(fitted):
 
 
 def test_a_class_of_weight_zero_is_left_out_with_a_warning():
-    weights = np.where(Y == Y[0], 0.0, 1.0)
+    weights = np.where(Y[0] == Y, 0.0, 1.0)
     with pytest.warns(UserWarning, match=f"is 0 for all rows of '{Y[0]}': ") as caught:
         found = model(likelihood="squared").fit(X, Y, sample_weight=weights)
     assert [each.filename for each in caught] == [__file__]

@@ -144,7 +144,7 @@ def test_an_interrupted_fit_is_a_model_of_what_is_finished(monkeypatch):
         return advance(*args, **kwargs)
 
     monkeypatch.setattr(runner, "advance_chains", interrupted)
-    with pytest.warns(UserWarning, match=r"100 of 130 .*fit_more\(30\)") as caught:
+    with pytest.warns(UserWarning, match=r"100 of at most 130 .*fit_more\(30\)") as caught:
         part = model(num_samples=130).fit(X, Y)
     assert len([each for each in caught if "interrupted" in str(each.message)]) == 1
     assert part.run_.interrupted
