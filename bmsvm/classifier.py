@@ -515,10 +515,11 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
         self.n_iter_ = int(run.state.i)
         if run.interrupted:
             why = "max_time is over" if run.ended == "time" else "interrupted"
+            missing = asked - run.num_samples
             warnings.warn(
                 f"{why}: {run.num_samples} of at most {asked} draws of each chain were made, "
-                f"before they were enough; the model uses them, and fit_more({asked - run.num_samples}) "
-                "makes the rest",
+                f"before they were enough; the model uses them, and fit_more({missing}) makes the "
+                "rest",
                 stacklevel=3,
             )
         low_rank = approximation_of(settings, len(rows))
