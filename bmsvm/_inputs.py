@@ -43,7 +43,7 @@ def _infinite_values(X: Any) -> str:
     infinite = np.isinf(np.asarray(X, np.float64))
     row, column = np.argwhere(infinite)[0]
     return (
-        f"X contains infinity, or a value too large for float64, in "
+        "X contains infinity, or a value too large for float64, in "
         f"{int(infinite.any(axis=1).sum())} of {len(infinite)} rows, first in row {row}, column "
         f"{_column_name(X, column)}; give finite values, or leave these rows out"
     )

@@ -293,8 +293,7 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
         self._learn_inputs(X)
         self.seed_ = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         rows = self._standardized(X)
-        threads = few_blas_threads(len(labels))
-        with jax.enable_x64(True), threads:
+        with jax.enable_x64(True), few_blas_threads(len(labels)):
             with stages(4, "fit") as begin:
                 settings = settings_of(self, len(labels), len(self.classes_))
                 low_rank = approximation_of(settings, len(labels))
