@@ -276,7 +276,7 @@ class Check(NamedTuple):
     largest
         Whether the limit is the largest good value, and not the smallest.
     advice
-        What is wrong beyond the limit, and what to do; empty if nothing is.
+        What is wrong, and what to do; empty if nothing is.
     """
 
     value: float
@@ -289,17 +289,14 @@ class Check(NamedTuple):
         """Whether the number is on the good side."""
         return self.value <= self.limit if self.largest else self.value >= self.limit
 
+    def judged(self) -> Check:
+        """Return the check, without advice if it has passed."""
+        return self._replace(advice="") if self.passed else self
+
     def __repr__(self) -> str:
         side = "most" if self.largest else "least"
         verdict = "passed" if self.passed else f"failed: {self.advice}"
         return f"Check({self.value:.2g}, at {side} {self.limit:g}: {verdict})"
-
-
-def _silent_if_passed(checks: Mapping[str, Check]) -> dict[str, Check]:
-    """Leave out the advice of checks that have passed."""
-    return {
-        name: check._replace(advice="") if check.passed else check for name, check in checks.items()
-    }
 
 
 def sampler_checks(samples: Mapping[str, np.ndarray]) -> dict[str, Check]:
@@ -318,7 +315,7 @@ def sampler_checks(samples: Mapping[str, np.ndarray]) -> dict[str, Check]:
         return {}
     accepted = np.asarray(samples["accept_prob"]).mean(axis=1)
     length = np.mean(np.asarray(samples["num_steps"]) * samples["step_size"], axis=1)
-    found = {
+    return {
         "acceptance": Check(
             float(accepted.min()),
             SMALLEST_ACCEPTANCE,
@@ -326,7 +323,7 @@ def sampler_checks(samples: Mapping[str, np.ndarray]) -> dict[str, Check]:
             f"chain {accepted.argmin()} accepts {accepted.min():.2f} of its trajectories (should "
             f"be above {SMALLEST_ACCEPTANCE}): its step size is not tuned. Fit again with a larger "
             "num_warmup",
-        ),
+        ).judged(),
         "trajectory": Check(
             float(length.min()),
             SHORTEST_TRAJECTORY,
@@ -334,9 +331,8 @@ def sampler_checks(samples: Mapping[str, np.ndarray]) -> dict[str, Check]:
             f"chain {length.argmin()} has trajectories of {length.min():.2g} posterior standard "
             f"deviations (should be above {SHORTEST_TRAJECTORY}), so that it moves slowly. Fit "
             "again with a larger num_warmup, or with more thinning",
-        ),
+        ).judged(),
     }
-    return _silent_if_passed(found)
 
 
 def basis_checks(error: float | None, columns: int, n_rows: int) -> dict[str, Check]:
@@ -361,7 +357,7 @@ def basis_checks(error: float | None, columns: int, n_rows: int) -> dict[str, Ch
         f"{error:.2g} in the mean: small details of the functions are lost. Fit again with "
         f"{' or '.join(remedies)}, which takes more time"
     )
-    return _silent_if_passed({"basis error": Check(error, LARGEST_BASIS_ERROR, True, advice)})
+    return {"basis error": Check(error, LARGEST_BASIS_ERROR, True, advice).judged()}
 
 
 def warn_of_checks(checks: Mapping[str, Check], category: type[Warning], stacklevel: int) -> None:
