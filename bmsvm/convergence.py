@@ -343,7 +343,7 @@ def basis_checks(error: float | None, columns: int, n_rows: int) -> dict[str, Ch
     error
         ``PredictiveDistribution.basis_error``; None if there is nothing to check.
     columns, n_rows
-        Of the basis.
+        Of the basis, and of the data.
     """
     if error is None:
         return {}
