@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
-from bmsvm._validation import check_no_missing_labels, check_row_weights, said
+from bmsvm._validation import as_labels, check_no_missing_labels, check_row_weights, said
 from bmsvm.kernels.functions import Precomputed
 from bmsvm.scaling import Scaling, as_standardize, learn
 
@@ -35,6 +36,28 @@ def _missing_values(X: Any, estimator: str) -> str:
         f"in front, make_pipeline(SimpleImputer(), {estimator}()) with sklearn.impute and "
         "sklearn.pipeline, or leave these rows out"
     )
+
+
+def _infinite_values(X: Any) -> str:
+    """Say where X (n, p) is infinite."""
+    infinite = np.isinf(np.asarray(X, np.float64))
+    row, column = np.argwhere(infinite)[0]
+    return (
+        "X contains infinity, or a value too large for float64, in "
+        f"{int(infinite.any(axis=1).sum())} of {len(infinite)} rows, first in row {row}, column "
+        f"{_column_name(X, column)}; give finite values, or leave these rows out"
+    )
+
+
+def _check_no_dates(X: Any) -> None:
+    """Raise ``ValueError`` if a cell of X (n, p) is a date or a time."""
+    for (row, column), cell in np.ndenumerate(np.asarray(X, dtype=object)):
+        if hasattr(cell, "isoformat"):
+            name = _column_name(X, column)
+            raise ValueError(
+                f"X must have numbers; got {cell!r} in row {row}, column {name}. Convert dates and "
+                "times first: (date - date.min()).dt.days, say, has the days since the first"
+            )
 
 
 def _is_word(cell: Any) -> bool:
@@ -95,16 +118,22 @@ class KernelInputs:
         """Return rows as scikit-learn checks them, in float64.
 
         Its errors for NaN and strings in rows are replaced by ones that name the transformer that
-        is missing.
+        is missing, and those for infinity and dates by ones that say where they are.
         """
         try:
             return validate_data(self, X, *args, dtype=np.float64, **kwargs)
+        except TypeError:
+            if hasattr(X, "columns"):
+                _check_no_dates(X)
+            raise
         except ValueError as error:
             if is_precomputed(self.kernel):
                 raise
             name = type(self).__name__
             if str(error).startswith("Input X contains NaN"):
                 raise ValueError(_missing_values(X, name)) from None
+            if str(error).startswith("Input X contains infinity"):
+                raise ValueError(_infinite_values(X)) from None
             if str(error).startswith("could not convert string to float"):
                 raise ValueError(_words(X, name)) from None
             raise
@@ -116,8 +145,14 @@ class KernelInputs:
 
         ``kept_rows_`` has the indices of these rows, or None if they are all rows.
         """
-        X, y = self._validated(X, y, ensure_min_samples=2)
-        check_classification_targets(y)
+        try:
+            X, labels = self._validated(X, y, ensure_min_samples=2)
+            check_classification_targets(labels)
+        except (TypeError, ValueError) as error:
+            if "'<' not supported" in str(error) or str(error).startswith("Input contains NaN"):
+                as_labels(y)  # which label is missing, or of another type
+            raise
+        y = labels
         check_no_missing_labels(y)
         precomputed = is_precomputed(self.kernel)
         if precomputed and X.shape[0] != X.shape[1]:
@@ -127,12 +162,20 @@ class KernelInputs:
         weights = combined_weights(sample_weight, self.class_weight, X, y)
         kept = weights > 0
         X = X[np.ix_(kept, kept)] if precomputed else X[kept]
+        lost = np.setdiff1d(y, y[kept])
         y, weights = y[kept], weights[kept]
         self.classes_, labels = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
             of_weight = "" if kept.all() else " of positive weight"
             raise ValueError(
                 f"y must have at least 2 classes{of_weight}; got 1 class, {said(self.classes_[0])}"
+            )
+        if len(lost):
+            names = ", ".join(map(said, lost))
+            warnings.warn(
+                f"sample_weight or class_weight is 0 for all rows of {names}: the model never "
+                "predicts what is left out",
+                stacklevel=3,
             )
         self.kept_rows_ = None if kept.all() else np.flatnonzero(kept)
         return X, labels, weights

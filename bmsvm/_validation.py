@@ -154,7 +154,7 @@ def check_matrix(X: Any, n_features: int | None = None) -> np.ndarray:
     return matrix
 
 
-def _as_labels(y: ArrayLike) -> np.ndarray:
+def as_labels(y: ArrayLike) -> np.ndarray:
     """Labels as an array of one dimension, without missing values and of one type."""
     try:
         labels = np.asarray(y)
@@ -216,7 +216,7 @@ def check_rows_and_labels(
         Rows (n, p) as floats; the sorted classes (c,), and the class index of each row (n,).
     """
     rows = check_matrix(X)
-    labels = _as_labels(y)
+    labels = as_labels(y)
     n = rows.shape[0]
     if labels.shape[0] != n:
         raise ValueError(

@@ -28,6 +28,7 @@ from bmsvm._defaults import (
 )
 from bmsvm._inputs import KernelInputs
 from bmsvm._predicting import Predicting, Predictive, as_predictive
+from bmsvm._progress import stages
 from bmsvm._threads import few_blas_threads
 from bmsvm._validation import check_choice, check_positive, check_sweeps
 from bmsvm.convergence import (
@@ -300,17 +301,23 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
         self.seed_ = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         rows = self._standardized(X)
         with jax.enable_x64(True), few_blas_threads(len(labels)):
-            settings = settings_of(self, len(labels), len(self.classes_))
-            low_rank = approximation_of(settings, len(labels))
-            data = (rows, labels, weights)
-            ahead = self._compile_ahead(settings, low_rank, data)
-            self.selection_ = self._choose(settings, low_rank, data)
-            if self.selection_ is not None:
-                settings = replace(settings, kernel=self.selection_.kernel)
-            problem = self._prepare(settings, low_rank, data, self.selection_)
-            ahead.wait()
-            run = self._sample(problem, settings, checkpoint, max_time)
-            self._summarise(run, rows, settings, asked=self.num_samples)
+            with stages(4, "fit") as begin:
+                settings = settings_of(self, len(labels), len(self.classes_))
+                low_rank = approximation_of(settings, len(labels))
+                data = (rows, labels, weights)
+                begin("choose kernel and lengthscale")
+                ahead = self._compile_ahead(settings, low_rank, data)
+                self.selection_ = self._choose(settings, low_rank, data)
+                if self.selection_ is not None:
+                    settings = replace(settings, kernel=self.selection_.kernel)
+                begin("factor the Gram matrix")
+                problem = self._prepare(settings, low_rank, data, self.selection_)
+                begin("draw")
+                ahead.wait()
+                run = self._sample(problem, settings, checkpoint, max_time).loaded()
+                begin("calibrate")
+                predictive = self._predictive(self._posterior(run, rows, settings), settings)
+            self._summarise(run, predictive, settings, asked=self.num_samples)
         return self
 
     def fit_more(self, num_samples: int | None = None) -> BMSVMClassifier:
@@ -328,8 +335,10 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
             asked = self.run_.num_samples + num_samples
             rows = self.posterior_.training_rows
             settings = settings_of(self, len(rows), len(self.classes_))
-            run = _quietly(self.run_.more, num_samples)
-            self._summarise(run, rows, replace(settings, kernel=self.kernel_), asked=asked)
+            settings = replace(settings, kernel=self.kernel_)
+            run = _quietly(self.run_.more, num_samples).loaded()
+            predictive = self._predictive(self._posterior(run, rows, settings), settings)
+            self._summarise(run, predictive, settings, asked=asked)
         return self
 
     @property
@@ -411,7 +420,8 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
     ) -> Ahead:
         """Compile the chains while the lengthscale is chosen, if their shapes are known."""
         no_chains = settings.likelihood == "squared"
-        if method_of(settings) is None or low_rank is not None or no_chains:
+        constant = bool(np.all(data[0] == data[0][0]))  # the warning of it comes once
+        if method_of(settings) is None or low_rank is not None or no_chains or constant:
             return Ahead(None)
 
         def compile_at_median() -> None:
@@ -502,23 +512,26 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
 
         return enough
 
-    def _summarise(self, run: Run, rows: np.ndarray, settings: Settings, asked: int) -> None:
-        """Build the posterior from finished chains, and check whether they have converged."""
-        run = run.loaded()
-        how, found = as_predictive(self.predictive), self.selection_
+    def _posterior(self, run: Run, rows: np.ndarray, settings: Settings) -> Posterior:
+        """Build the posterior from finished chains."""
+        found, sampled = self.selection_, "lengthscale" in run.samples
         lengthscale = lengthscale_of(settings) if found is None else found.lengthscale
-        sampled = run.samples.get("lengthscale")
-        fixed = as_lengthscale(lengthscale, settings.kernel) if sampled is None else None
-        posterior = Posterior(
+        return Posterior(
             run.samples,
             run.problem,
             rows,
             settings.kernel,
-            fixed,
-            remainder=how.remainder,
+            None if sampled else as_lengthscale(lengthscale, settings.kernel),
+            remainder=as_predictive(self.predictive).remainder,
             seed=self.seed_,
         )
-        predictive = self._predictive(posterior, settings)
+
+    def _summarise(
+        self, run: Run, predictive: PredictiveDistribution, settings: Settings, asked: int
+    ) -> None:
+        """Keep what was found, and check whether the chains have converged."""
+        posterior, sampled = predictive.posterior, run.samples.get("lengthscale")
+        rows, fixed = posterior.training_rows, posterior.lengthscale
         self.lengthscale_ = fixed if sampled is None else np.median(sampled, axis=(0, 1))
         if self.lengthscale_ is not None and np.ndim(self.lengthscale_) == 0:
             self.lengthscale_ = float(self.lengthscale_)
@@ -528,9 +541,11 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
         self.n_iter_ = int(run.state.i)
         if run.interrupted:
             why = "max_time is over" if run.ended == "time" else "interrupted"
+            missing = asked - run.num_samples
             warnings.warn(
-                f"{why}: {run.num_samples} of {asked} draws were made; the model uses them, "
-                f"and fit_more({asked - run.num_samples}) makes the rest",
+                f"{why}: {run.num_samples} of at most {asked} draws of each chain were made, "
+                f"before they were enough; the model uses them, and fit_more({missing}) makes the "
+                "rest",
                 stacklevel=3,
             )
         low_rank = approximation_of(settings, len(rows))
@@ -566,7 +581,7 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
                 "interrupted while the probabilities were calibrated: the model has all its draws, "
                 "and predicts with them as they are; fit_more(1) makes one more draw of each chain "
                 "and calibrates",
-                stacklevel=4,
+                stacklevel=3,
             )
             return plain
 
@@ -578,8 +593,9 @@ def _positive(problem: Problem) -> int:
 
 def _basis_checks(predictive: PredictiveDistribution) -> dict[str, Check]:
     """Check the basis of a fitted model."""
-    columns = predictive.posterior.problem.factor.eigenvalues.shape[-1]
-    return basis_checks(predictive.basis_error, columns)
+    posterior = predictive.posterior
+    columns = posterior.problem.factor.eigenvalues.shape[-1]
+    return basis_checks(predictive.basis_error, columns, len(posterior.training_rows))
 
 
 def _quietly(run: Any, *args: Any, **kwargs: Any) -> Run:

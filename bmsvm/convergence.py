@@ -67,6 +67,9 @@ correlation cos(0.5) = 0.88, and 16 of them are worth one."""
 LARGEST_BASIS_ERROR = 0.05
 """Mean distance of class probabilities from those of the exact Gram matrix."""
 
+LARGEST_GRAM = 1.0
+"""Gigabytes of an exact Gram matrix up to which it is recommended instead of a basis."""
+
 
 class Diagnosis(NamedTuple):
     """R-hat and effective sample size of one quantity, over all chains."""
@@ -290,6 +293,11 @@ class Check(NamedTuple):
         """Return the check, without advice if it has passed."""
         return self._replace(advice="") if self.passed else self
 
+    def __repr__(self) -> str:
+        side = "most" if self.largest else "least"
+        verdict = "passed" if self.passed else f"failed: {self.advice}"
+        return f"Check({self.value:.2g}, at {side} {self.limit:g}: {verdict})"
+
 
 def sampler_checks(samples: Mapping[str, np.ndarray]) -> dict[str, Check]:
     """Check the trajectories of each chain, if the sampler has any.
@@ -327,29 +335,29 @@ def sampler_checks(samples: Mapping[str, np.ndarray]) -> dict[str, Check]:
     }
 
 
-def basis_checks(error: float | None, columns: int) -> dict[str, Check]:
+def basis_checks(error: float | None, columns: int, n_rows: int) -> dict[str, Check]:
     """Check how far a basis of low rank moves class probabilities.
 
     Parameters
     ----------
     error
         ``PredictiveDistribution.basis_error``; None if there is nothing to check.
-    columns
-        Of the basis.
+    columns, n_rows
+        Of the basis, and of the data.
     """
     if error is None:
         return {}
-    return {
-        "basis error": Check(
-            error,
-            LARGEST_BASIS_ERROR,
-            True,
-            f"the basis of low rank, of {columns} columns, moves class probabilities by about "
-            f"{error:.2g} in the mean: small details of the functions are lost. Increase "
-            "max_rank in approximation=Nystrom(max_rank=...), or decrease its tolerance; both take "
-            "more time",
-        ).judged()
-    }
+    size, remedies = 8e-9 * n_rows**2, []
+    if size < LARGEST_GRAM:
+        remedies.append(f'approximation="exact" (a Gram matrix of {size:.2g} GB)')
+    if 2 * columns < n_rows or not remedies:
+        remedies.append(f"approximation=bmsvm.Nystrom(rank={2 * columns})")
+    advice = (
+        f"the basis of low rank, of {columns} columns, moves class probabilities by about "
+        f"{error:.2g} in the mean: small details of the functions are lost. Fit again with "
+        f"{' or '.join(remedies)}, which takes more time"
+    )
+    return {"basis error": Check(error, LARGEST_BASIS_ERROR, True, advice).judged()}
 
 
 def warn_of_checks(checks: Mapping[str, Check], category: type[Warning], stacklevel: int) -> None:

@@ -57,6 +57,11 @@ def lengthscale_from_gamma(gamma: ArrayLike) -> Any:
     >>> round(float(lengthscale_from_gamma(1 / 13)), 3)  # "scale" of 13 standardised features
     2.55
     """
+    if isinstance(gamma, str) and gamma == "scale":
+        raise ValueError(
+            "gamma must be positive and finite; got 'scale', which is 1 / (p * X.var()) in SVC "
+            "for p features: 1 / p if these are standardised, so that theta is sqrt(p / 2)"
+        )
     return 1.0 / np.sqrt(2.0 * _positive("gamma", gamma))
 
 

@@ -55,7 +55,7 @@ def fitted(how, labels=NOISY):
 
 
 def test_a_basis_that_is_too_small_is_named_unless_it_was_asked_for():
-    with pytest.warns(UserWarning, match=r"10 columns.*class probabilities.*max_rank") as told:
+    with pytest.warns(UserWarning, match=r"10 columns.*probabilities.*exact.*rank=20\)") as told:
         model = fitted(Nystrom(max_rank=10))
     assert [each.filename for each in told] == [__file__]  # once, at the call of fit
     check = model.checks_["basis error"]
@@ -68,7 +68,16 @@ def test_a_basis_that_is_too_small_is_named_unless_it_was_asked_for():
 def test_only_landmarks_are_checked():
     assert "basis error" not in fitted(Fourier(rank=20)).checks_
     assert "basis error" not in fitted("exact").checks_
-    assert basis_checks(None, 3) == {}
-    warn_of_checks(basis_checks(0.049, 3), UserWarning, stacklevel=2)
+    assert basis_checks(None, 3, 9) == {}
+    warn_of_checks(basis_checks(0.049, 3, 9), UserWarning, stacklevel=2)
     with pytest.warns(UserWarning, match=r"3 columns"):
-        warn_of_checks(basis_checks(0.051, 3), UserWarning, stacklevel=2)
+        warn_of_checks(basis_checks(0.051, 3, 9), UserWarning, stacklevel=2)
+
+
+@pytest.mark.parametrize(
+    ("columns", "n_rows", "exact", "rank"),
+    [(1400, 2500, True, False), (1400, 8000, True, True), (1400, 12_000, False, True)],
+)
+def test_the_remedies_of_a_small_basis_are_those_that_work(columns, n_rows, exact, rank):
+    advice = basis_checks(0.06, columns, n_rows)["basis error"].advice
+    assert ('approximation="exact"' in advice, "Nystrom(rank=2800)" in advice) == (exact, rank)

@@ -159,7 +159,10 @@ def test_the_classifier_ends_early_and_says_so():
 
 def test_the_classifier_warns_when_the_time_is_over():
     model = BMSVMClassifier(lengthscale=3.5, num_samples=100_000, random_state=0)
-    with few_draws(), pytest.warns(UserWarning, match="max_time is over: 25 of 100000 draws"):
+    with (
+        few_draws(),
+        pytest.warns(UserWarning, match="max_time is over: 25 of at most 100000 draws"),
+    ):
         model.fit(ROWS, LABELS, max_time=1e-6)
     assert model.predict(ROWS).shape == LABELS.shape
 

@@ -230,6 +230,14 @@ def test_words_are_predicted_as_words(fitted):
     assert fitted.score(X, Y) > 0.7
 
 
+def test_a_class_of_weight_zero_is_left_out_with_a_warning():
+    weights = np.where(Y[0] == Y, 0.0, 1.0)
+    with pytest.warns(UserWarning, match=f"is 0 for all rows of '{Y[0]}': ") as caught:
+        found = model(likelihood="squared").fit(X, Y, sample_weight=weights)
+    assert [each.filename for each in caught] == [__file__]
+    assert Y[0] not in found.classes_
+
+
 def test_a_row_of_weight_zero_is_a_row_left_out(fitted):
     far = np.concatenate([X, [[1e4, -1e4]]])
     weights = np.append(np.ones(24), 0.0)

@@ -144,7 +144,7 @@ def test_an_interrupted_fit_is_a_model_of_what_is_finished(monkeypatch):
         return advance(*args, **kwargs)
 
     monkeypatch.setattr(runner, "advance_chains", interrupted)
-    with pytest.warns(UserWarning, match=r"100 of 130 .*fit_more\(30\)") as caught:
+    with pytest.warns(UserWarning, match=r"100 of at most 130 .*fit_more\(30\)") as caught:
         part = model(num_samples=130).fit(X, Y)
     assert len([each for each in caught if "interrupted" in str(each.message)]) == 1
     assert part.run_.interrupted
@@ -173,7 +173,9 @@ def test_progress_is_shown_in_a_terminal_and_not_in_a_script(capsys, monkeypatch
     monkeypatch.setattr(_progress, "DELAY", 0.0)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     shown = model().fit(X, Y)
-    assert "warm-up" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "warm-up" in said
+    assert "fit: calibrate (stage 4 of 4)" in said
     shown.predict(X)
     assert "predict" in capsys.readouterr().err
 

@@ -3,6 +3,7 @@
 import csv
 import io
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -57,7 +58,7 @@ def test_fit_is_what_the_classifier_does(capsys, data, tmp_path):
     assert "2 chains of at most 20 draws" in fitting
     assert warning.startswith("bmsvm: warning: ")  # twenty draws
     assert "--draws" in warning
-    assert str(target) in saved
+    assert re.match(rf"bmsvm: saved {re.escape(str(target))} after [\d.]+ s; chains: 2 ", saved)
     loaded = bmsvm.load(target)
     np.testing.assert_array_equal(loaded.predict_proba(NEW), fit().predict_proba(NEW))
     assert loaded.feature_names_in_.tolist() == ["width", "height"]
@@ -101,9 +102,10 @@ def test_predict_writes_labels_probabilities_and_doubt(capsys, model, new, tmp_p
     numbers = np.hstack([*expected[:3], expected.epistemic[:, None]])
     np.testing.assert_allclose(written.astype(float), numbers, rtol=0, atol=5.01e-7)
 
-    code, nothing, _ = run(capsys, "predict", model, new, "-o", tmp_path / "predictions.csv")
-    assert (code, nothing) == (0, "")
-    assert (tmp_path / "predictions.csv").read_text() == out
+    target = tmp_path / "predictions.csv"
+    told = f"bmsvm: wrote {target}: 5 rows\n"
+    assert run(capsys, "predict", model, new, "-o", target) == (0, "", told)
+    assert target.read_text() == out
 
 
 def test_another_process_predicts_the_same(capsys, model, new):
@@ -214,12 +216,13 @@ def test_the_report_of_held_out_rows(capsys, model, tmp_path):
     page, held_out = tmp_path / "report.html", tmp_path / "new.csv"
     NEW.assign(colour=TRUTH).iloc[:, ::-1].to_csv(held_out, index=False)
     arguments = ["report", model, "--held-out", held_out, "--target", "colour", "-o", page]
-    assert run(capsys, *arguments) == (0, "", "")
+    assert run(capsys, *arguments) == (0, "", f"bmsvm: wrote {page}: 5 held-out rows\n")
     said = Page(page.read_text(encoding="utf-8")).text
     expected = evaluate(bmsvm.load(model), NEW, TRUTH).scores(np.full(3, 1 / 3))[1]
     assert f"{expected.value:.3f}" in said
     assert "line 6" in said  # the last row of the file
-    assert run(capsys, "report", model, "-o", page, "--title", "Trees") == (0, "", "")
+    told = run(capsys, "report", model, "-o", page, "--title", "Trees")[2]
+    assert told == f"bmsvm: wrote {page}\n"
     said = Page(page.read_text(encoding="utf-8")).text
     assert "Trees" in said
     assert "line 6" not in said

@@ -84,5 +84,7 @@ def test_what_is_not_positive_is_refused(value):
     ):
         with pytest.raises(ValueError, match=rf"^{name} must be positive and finite"):
             function(value)
+    with pytest.raises(ValueError, match=r"theta is sqrt\(p / 2\)"):
+        lengthscale_from_gamma("scale")
     with pytest.raises(ValueError, match=r"^n_classes"):
         regularization_from_C(1.0, n_classes=1)

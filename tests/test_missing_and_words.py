@@ -57,6 +57,33 @@ def test_the_error_for_strings_names_the_encoder(estimator, frame, column):
     assert f'OneHotEncoder(handle_unknown="ignore"), [{column}])' in advice(error)
 
 
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+@pytest.mark.parametrize(("frame", "column"), [(False, "1"), (True, "'height'")])
+def test_the_error_for_infinity_says_where_it_is(estimator, frame, column):
+    rows = (
+        with_gap(frame).replace(np.nan, np.inf)
+        if frame
+        else np.nan_to_num(with_gap(frame), nan=np.inf)
+    )
+    with pytest.raises(ValueError, match=f"in 2 of 30 rows, first in row 3, column {column};"):
+        estimator().fit(rows, Y)
+
+
+@pytest.mark.parametrize("zone", [None, "UTC"])
+def test_the_error_for_dates_says_where_they_are(zone):
+    days = pd.date_range("2026-01-01", periods=30, tz=zone)
+    with pytest.raises(ValueError, match=r"X must have numbers; got Timestamp\(.* column 'day'\."):
+        BMSVMClassifier().fit(pd.DataFrame({"age": X[:, 0], "day": days}), Y)
+
+
+@pytest.mark.parametrize(
+    ("missing", "kind"), [(None, list), (None, pd.Series), (np.nan, pd.Series), (pd.NA, pd.Series)]
+)
+def test_the_error_for_a_missing_label_says_where_it_is(missing, kind):
+    with pytest.raises(ValueError, match=r"y must .*got y\[0\] = '\w+' and y\[4\] = "):
+        BMSVMClassifier().fit(X, kind([*Y[:4], missing, *Y[5:]]))
+
+
 def test_what_is_proposed_works():
     for rows in (with_gap(False), with_words(True), with_words(False)):
         with pytest.raises(ValueError, match="make_pipeline") as error:
@@ -77,4 +104,4 @@ def test_other_errors_are_those_of_scikit_learn():
     with pytest.raises(ValueError, match=r"^Input X contains NaN"):
         BMSVMClassifier(kernel="precomputed").fit(gram, Y)
     with pytest.raises(ValueError, match=r"^Input X contains infinity"):
-        BMSVMClassifier().fit(np.where(X > 1, np.inf, X), Y)
+        BMSVMClassifier(kernel="precomputed").fit(np.where(gram > 1, np.inf, 0), Y)

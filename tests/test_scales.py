@@ -69,6 +69,13 @@ def test_the_warning_does_not_come_again_with_the_posterior():
         Posterior.from_numpyro(mcmc)
 
 
+def test_constant_features_are_warned_of_once_and_not_as_a_matter_of_scale():
+    rows = np.ones((30, 2))
+    with pytest.warns(UserWarning, match="^X: all features are constant") as caught:
+        BMSVMClassifier(random_state=0).fit(rows, labels(rows))
+    assert len(caught) == 1
+
+
 SENSIBLE = {
     "wine": (standardized(WINE), (1.0, 2.0, 3.5, 10.0, 20.0)),
     "wine, one lengthscale per feature": (WINE, (3.5 * WINE.std(0),)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 from pathlib import Path
 
@@ -11,6 +12,11 @@ import numpy as np
 from bmsvm._tables import Table, TableError, read_table
 from bmsvm.classifier import BMSVMClassifier
 from bmsvm.persistence import load
+
+
+def say(message: str) -> None:
+    """Print a message on standard error."""
+    print(f"bmsvm: {message}", file=sys.stderr, flush=True)
 
 
 def is_model_file(path: str) -> bool:

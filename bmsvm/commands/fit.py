@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
-import sys
+import time
 import warnings
 from typing import Any
 
@@ -13,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from bmsvm._tables import TableError
 from bmsvm.classifier import BMSVMClassifier
-from bmsvm.commands.files import check_output, data_of
+from bmsvm.commands import files
 from bmsvm.compilation import enable_compilation_cache
 from bmsvm.convergence import sampler_checks, warn_of_checks
 from bmsvm.kernels import Fourier, Nystrom
@@ -23,10 +23,10 @@ from bmsvm.summary import summarise_model
 
 def run(options: argparse.Namespace) -> None:
     """Fit and save; raise ``KeyboardInterrupt`` if there are fewer draws than asked for."""
-    say = _silent if options.quiet else _say
+    say, began = _silent if options.quiet else files.say, time.perf_counter()
     enable_compilation_cache()
-    check_output(options.output, options.data)
-    table = data_of(options.data)
+    files.check_output(options.output, options.data)
+    table = files.data_of(options.data)
     labels = _labels(table.cells(options.target, option="--target"))
     _check_classes(options.target, labels)
     for column in options.drop:
@@ -52,15 +52,13 @@ def run(options: argparse.Namespace) -> None:
     warn_of_checks(sampler_checks(model.posterior_.samples), ConvergenceWarning, stacklevel=2)
     if summary.converged:
         say(summary.verdict)
-    say(f"saved {options.output}: {summary.facts['Chains']}")
+    seconds = time.perf_counter() - began
+    say(f"saved {options.output} after {seconds:.1f} s; chains: {summary.facts['Chains']}")
     if model.run_.ended == "time":
-        say(f"--max-time is over: {model.run_.num_samples} of {options.draws} draws were made")
+        made = f"{model.run_.num_samples} of at most {options.draws} draws"
+        say(f"--max-time is over: {made} were made, before they were enough")
     elif model.run_.interrupted:
         raise KeyboardInterrupt(f"saved {model.run_.num_samples} of {options.draws} draws")
-
-
-def _say(message: str) -> None:
-    print(f"bmsvm: {message}", file=sys.stderr, flush=True)
 
 
 def _silent(message: str) -> None:

@@ -18,6 +18,7 @@ from bmsvm.commands.files import (
     model_of,
     row_names,
     rows_for,
+    say,
 )
 from bmsvm.prediction.uncertainty import Uncertainty
 
@@ -41,6 +42,7 @@ def run(options: argparse.Namespace) -> None:
         return
     with replacing(options.output) as file:
         file.write(text.getvalue().encode("utf-8"))
+    say(f"wrote {options.output}: {len(rows)} rows")
 
 
 def _head(classes: np.ndarray) -> list[str]:

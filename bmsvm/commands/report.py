@@ -15,6 +15,7 @@ from bmsvm.commands.files import (
     model_of,
     row_names,
     rows_for,
+    say,
 )
 from bmsvm.report import write_report
 
@@ -28,6 +29,7 @@ def run(options: argparse.Namespace) -> None:
     check_output(options.output, options.model, options.held_out or options.model)
     if options.held_out is None:
         write_report(model_of(options.model), options.output, title=options.title)
+        say(f"wrote {options.output}")
         return
     right = "bmsvm report {model} --held-out {data}"
     check_unswapped(options.model, options.held_out, right)
@@ -37,6 +39,7 @@ def run(options: argparse.Namespace) -> None:
     rows = rows_for(model, table, columns)
     names = row_names(table, options.id, [f"line {line}" for line in table.lines])
     write_report(model, options.output, rows, labels, rows=names, title=options.title)
+    say(f"wrote {options.output}: {len(rows)} held-out rows")
 
 
 def _labels_for(model: BMSVMClassifier, table: Table, target: str) -> np.ndarray:

@@ -111,6 +111,13 @@ def warn_of_scales(
     """
     if not isinstance(kernel, Stationary) or rows.shape[0] < FEWEST_ROWS:
         return
+    if np.all(rows == rows[0]):
+        warnings.warn(
+            "X: all features are constant, so that rows cannot be told apart: predictions follow "
+            "the frequencies of the classes at best",
+            stacklevel=stacklevel + 1,
+        )
+        return
     found = kernel_scales(rows, kernel, lengthscale)
     if found.problem is None:
         return
