@@ -130,10 +130,10 @@ def loss_by_hand(at, draws, weights, squares, labels, row_weights):
     # Log a has one standard deviation below zero and another above: two halves of equal height.
     below, above = scipy.stats.norm(0, 3.0), scipy.stats.norm(0, 1.0)
     prior = (above if at[0] > 0 else below).logpdf(at[0]) + np.log(1.0 if at[0] > 0 else 3.0)
-    # The mean of log g follows log a where probabilities are flattened.
+    # The mean of log g follows log a, half as far, where probabilities are flattened.
     mean_spread, scale_spread = module.LOG_SPREAD
     prior += scipy.stats.norm.logpdf(at[1], *module.LOGIT_SHARE)
-    prior += scipy.stats.norm.logpdf(at[2], mean_spread + min(at[0], 0.0), scale_spread)
+    prior += scipy.stats.norm.logpdf(at[2], mean_spread + 0.5 * min(at[0], 0.0), scale_spread)
     return -np.sum(row_weights * np.log(mean)) - prior
 
 

@@ -41,9 +41,11 @@ LOGIT_SHARE = (0.0, 1.5)
 
 LOG_SPREAD = (np.log(1.3), 0.7)
 """Mean and standard deviation of log g. Where labels say nothing of it, draws are spread a little
-more than the posterior: its theta and tau are known no better than the data tell. If a is below 1,
-log a is added to the mean: where the posterior takes labels to tell more than they do, its draws
-are too far apart as well."""
+more than the posterior: its theta and tau are known no better than the data tell."""
+
+SPREAD_BY_POWER = 0.5
+"""Part of log a that is added to the mean of log g if a is below 1: where the posterior takes labels
+to tell more than they do, its draws are too far apart as well."""
 
 BOUNDS = ((-4.0, 4.0), (-6.0, 6.0), (-5.0, 2.0))
 """Of the three."""
@@ -190,8 +192,8 @@ def calibration_loss(
             slopes[1] = slope_of_rows(power * share * (1 - share) * (squares - centre))
         flattened = at[0] < means[0]
         own = scales if flattened else np.array([SHARPENED, *scales[1:]])
-        z = (at - means - [0.0, 0.0, min(at[0], 0.0)]) / own
-        slopes[0] += flattened * z[2] / own[2]
+        z = (at - means - [0.0, 0.0, SPREAD_BY_POWER * min(at[0], 0.0)]) / own
+        slopes[0] += flattened * SPREAD_BY_POWER * z[2] / own[2]
         return 0.5 * float(z @ z) - float(row_weights @ np.log(total)), z / own - slopes
 
     return loss_and_slope
@@ -224,7 +226,7 @@ def best_calibration(
     Calibration
         With the maximiser of ``sum_i w_i log q_i(y_i)``, q being the mean over the draws, plus
         log priors of log a, of the logit of w and of log g, which are normal but for the two widths
-        of that of log a, and the mean of that of log g, which depends on a (:data:`LOG_SPREAD`).
+        of that of log a, and the mean of that of log g, which depends on a (:data:`SPREAD_BY_POWER`).
     """
     each = np.ones(len(labels)) if row_weights is None else np.asarray(row_weights, np.float64)
     kept = each > 0

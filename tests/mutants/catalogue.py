@@ -542,7 +542,7 @@ MUTANTS = (
     Mutant(
         "calibration: flattened draws scatter as the others do",
         f"{CALIBRATION}:calibration_loss",
-        "min(at[0], 0.0)",
+        "SPREAD_BY_POWER * min(at[0], 0.0)",
         "0.0",
         "test_calibration.py minus_the_log_score",
     ),
