@@ -44,8 +44,8 @@ LOG_SPREAD = (np.log(1.3), 0.7)
 more than the posterior: its theta and tau are known no better than the data tell."""
 
 SPREAD_BY_POWER = 0.5
-"""Part of log a that is added to the mean of log g if a is below 1: where the posterior takes labels
-to tell more than they do, its draws are too far apart as well."""
+"""Part of log a that is added to the mean of log g if a is below 1: where the posterior takes
+labels to tell more than they do, its draws are too far apart as well."""
 
 BOUNDS = ((-4.0, 4.0), (-6.0, 6.0), (-5.0, 2.0))
 """Of the three."""
@@ -225,8 +225,8 @@ def best_calibration(
     -------
     Calibration
         With the maximiser of ``sum_i w_i log q_i(y_i)``, q being the mean over the draws, plus
-        log priors of log a, of the logit of w and of log g, which are normal but for the two widths
-        of that of log a, and the mean of that of log g, which depends on a (:data:`SPREAD_BY_POWER`).
+        log priors of log a, of the logit of w and of log g. They are normal, but that of log a has
+        two widths, and the mean of that of log g depends on a (:data:`SPREAD_BY_POWER`).
     """
     each = np.ones(len(labels)) if row_weights is None else np.asarray(row_weights, np.float64)
     kept = each > 0
