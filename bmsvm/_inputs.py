@@ -149,8 +149,8 @@ class KernelInputs:
             X, labels = self._validated(X, y, ensure_min_samples=2)
             check_classification_targets(labels)
         except (TypeError, ValueError) as error:
-            if "'<' not supported" in str(error) or str(error).startswith("Input contains NaN"):
-                as_labels(y)  # which label is missing, or of another type
+            if not str(error).startswith("X ") and y is not None:
+                as_labels(y)  # says which label is missing or of another type
             raise
         y = labels
         check_no_missing_labels(y)
@@ -173,8 +173,8 @@ class KernelInputs:
         if len(lost):
             names = ", ".join(map(said, lost))
             warnings.warn(
-                f"sample_weight or class_weight is 0 for all rows of {names}: the model never "
-                "predicts what is left out",
+                f"sample_weight or class_weight is 0 for all rows of {names}: the model leaves out "
+                "and never predicts these classes",
                 stacklevel=3,
             )
         self.kept_rows_ = None if kept.all() else np.flatnonzero(kept)

@@ -47,12 +47,12 @@ def stages(total: int, name: str) -> Iterator[Callable[[str], None]]:
             while not over.wait(TICK):
                 bar.update(0)
 
-        clock = threading.Thread(target=show, name="bmsvm: progress")
-        if not bar.disable:
-            clock.start()
+        clock = threading.Thread(target=show, name="bmsvm: progress", daemon=True)
         try:
+            if not bar.disable:
+                clock.start()
             yield begin
         finally:
             over.set()
-            if not bar.disable:
+            if clock.is_alive():
                 clock.join()

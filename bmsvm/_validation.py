@@ -166,6 +166,7 @@ def as_labels(y: ArrayLike) -> np.ndarray:
     if labels.dtype.kind in "USO":
         # NumPy turns the numbers of a mixed list into strings: look at the labels as given.
         given = np.asarray(y, dtype=object)
+        check_no_missing_labels(given)
         kinds: dict[Any, int] = {}
         for row, label in enumerate(given):
             kind = str if isinstance(label, str) else bytes if isinstance(label, bytes) else float
@@ -183,13 +184,12 @@ def as_labels(y: ArrayLike) -> np.ndarray:
 
 
 def check_no_missing_labels(labels: np.ndarray) -> None:
-    """Raise ``ValueError`` if one of the labels (n,) is None, NaN, NaT or infinite."""
+    """Raise ``ValueError`` if one of the labels (n,) is None, NaN, NA, NaT or infinite."""
     if labels.dtype.kind in "biuUS":
         return
     for row, label in enumerate(labels):
-        missing = label is None or (
-            isinstance(label, float | np.inexact) and not bool(np.isfinite(label))
-        )
+        missing = label is None or type(label).__name__ == "NAType"  # that of pandas
+        missing |= isinstance(label, float | np.inexact) and not bool(np.isfinite(label))
         if missing or (isinstance(label, np.datetime64 | np.timedelta64) and np.isnat(label)):
             raise ValueError(f"y must not have missing or infinite labels; got y[{row}] = {label}")
 

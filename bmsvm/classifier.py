@@ -543,9 +543,8 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
             why = "max_time is over" if run.ended == "time" else "interrupted"
             missing = asked - run.num_samples
             warnings.warn(
-                f"{why}: {run.num_samples} of at most {asked} draws of each chain were made, "
-                f"before they were enough; the model uses them, and fit_more({missing}) makes the "
-                "rest",
+                f"{why}: {run.num_samples} of at most {asked} draws of each chain were made; the "
+                f"model uses them, and fit_more({missing}) makes the rest",
                 stacklevel=3,
             )
         low_rank = approximation_of(settings, len(rows))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from bmsvm import BMSVMGibbs, prepare, run_chains
 from bmsvm.datasets import load_wine
@@ -57,10 +58,11 @@ def test_the_step_size_follows_the_geometric_mean_of_acceptance():
     np.testing.assert_allclose(apart.step[0], together.step[0], rtol=1e-5)
 
 
-def test_a_chain_that_accepts_nothing_makes_steps_shorter():
-    accepted = np.ones((SWEEPS, CHAINS))
+@pytest.mark.parametrize("chains", [1, 4, 64])
+def test_a_chain_that_accepts_nothing_makes_steps_shorter(chains):
+    accepted = np.ones((SWEEPS, chains))
     accepted[:, 0] = 0.0
-    memory = learned(jnp.zeros((SWEEPS, CHAINS, 3)), jnp.asarray(accepted))
+    memory = learned(jnp.zeros((SWEEPS, chains, 3)), jnp.asarray(accepted))
     assert np.all(np.exp(memory.step[0]) < 0.01)  # the first step is 0.1
 
 

@@ -221,8 +221,8 @@ def test_the_report_of_held_out_rows(capsys, model, tmp_path):
     expected = evaluate(bmsvm.load(model), NEW, TRUTH).scores(np.full(3, 1 / 3))[1]
     assert f"{expected.value:.3f}" in said
     assert "line 6" in said  # the last row of the file
-    told = run(capsys, "report", model, "-o", page, "--title", "Trees")[2]
-    assert told == f"bmsvm: wrote {page}\n"
+    told = run(capsys, "report", model, "-o", page, "--title", "Trees")
+    assert told == (0, "", f"bmsvm: wrote {page}\n")
     said = Page(page.read_text(encoding="utf-8")).text
     assert "Trees" in said
     assert "line 6" not in said

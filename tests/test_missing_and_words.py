@@ -80,8 +80,15 @@ def test_the_error_for_dates_says_where_they_are(zone):
     ("missing", "kind"), [(None, list), (None, pd.Series), (np.nan, pd.Series), (pd.NA, pd.Series)]
 )
 def test_the_error_for_a_missing_label_says_where_it_is(missing, kind):
-    with pytest.raises(ValueError, match=r"y must .*got y\[0\] = '\w+' and y\[4\] = "):
+    with pytest.raises(ValueError, match=r"y must not have missing .* labels; got y\[4\] = "):
         BMSVMClassifier().fit(X, kind([*Y[:4], missing, *Y[5:]]))
+
+
+@pytest.mark.parametrize("dtype", [object, "Int64", float])
+def test_the_error_for_a_missing_number_says_where_it_is(dtype):
+    codes = pd.Series([0, 1, 2, 1, None, *[0, 1] * (len(Y) // 2)][: len(Y)], dtype=dtype)
+    with pytest.raises(ValueError, match=r"y must not have missing .* labels; got y\[4\] = "):
+        BMSVMClassifier().fit(X, codes)
 
 
 def test_what_is_proposed_works():

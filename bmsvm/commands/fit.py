@@ -56,7 +56,7 @@ def run(options: argparse.Namespace) -> None:
     say(f"saved {options.output} after {seconds:.1f} s; chains: {summary.facts['Chains']}")
     if model.run_.ended == "time":
         made = f"{model.run_.num_samples} of at most {options.draws} draws"
-        say(f"--max-time is over: {made} were made, before they were enough")
+        say(f"--max-time is over: {made} were made")
     elif model.run_.interrupted:
         raise KeyboardInterrupt(f"saved {model.run_.num_samples} of {options.draws} draws")
 

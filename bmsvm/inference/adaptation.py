@@ -19,8 +19,8 @@ from numpyro.infer.hmc_util import dual_averaging
 SMALLEST_WINDOW = 10
 """Sweeps of a window below which its scales are not taken over."""
 
-SMALLEST_ACCEPTANCE = 0.01
-"""Acceptance probability that counts for smaller ones too."""
+STUCK = 0.3
+"""Largest mean acceptance of chains of which one accepts nothing; below what is aimed at."""
 
 _, _update_step = dual_averaging()
 
@@ -40,6 +40,11 @@ class Phase(NamedTuple):
     n_warmup: jax.Array
     chains: str | None = None
 
+    @property
+    def num_chains(self) -> int:
+        """Number of chains that learn together."""
+        return 1 if self.chains is None else jax.lax.axis_size(self.chains)
+
     def pooled(self, value: jax.Array) -> jax.Array:
         """Mean of a value over vectorised chains."""
         return value if self.chains is None else jax.lax.pmean(value, self.chains)
@@ -51,7 +56,8 @@ class Phase(NamedTuple):
         shrinks until that chain moves; an arithmetic mean would leave it where it is. A harmonic
         mean does the same, and follows the worst chain so closely that steps stay too short.
         """
-        return jnp.exp(self.pooled(jnp.log(jnp.maximum(probability, SMALLEST_ACCEPTANCE))))
+        smallest = max(4, self.num_chains) * math.log(STUCK)
+        return jnp.exp(self.pooled(jnp.maximum(jnp.log(probability), smallest)))
 
     @property
     def warming_up(self) -> jax.Array:
@@ -110,8 +116,7 @@ def _added(moments: Moments, coordinates: Any, phase: Phase) -> Moments:
 
 def _deviations(moments: Moments, phase: Phase) -> Any:
     """Return standard deviations, the variances shrunk a little towards 0.001, as in Stan."""
-    chains = 1 if phase.chains is None else jax.lax.axis_size(phase.chains)
-    n = moments.number * chains
+    n = moments.number * phase.num_chains
     unbiased = n / jnp.maximum(n - 1, 1)
 
     def deviation(variance: jax.Array) -> jax.Array:

@@ -190,10 +190,10 @@ def calibration_loss(
         slopes = np.array([slope_of_rows(power * middle) + by_spread, 0.0, by_spread])
         if squares is not None:
             slopes[1] = slope_of_rows(power * share * (1 - share) * (squares - centre))
-        flattened = at[0] < means[0]
-        own = scales if flattened else np.array([SHARPENED, *scales[1:]])
-        z = (at - means - [0.0, 0.0, SPREAD_BY_POWER * min(at[0], 0.0)]) / own
-        slopes[0] += flattened * SPREAD_BY_POWER * z[2] / own[2]
+        below = min(at[0] - means[0], 0.0)
+        own = scales if below < 0 else np.array([SHARPENED, *scales[1:]])
+        z = (at - means - [0.0, 0.0, SPREAD_BY_POWER * below]) / own
+        slopes[0] += (below < 0) * SPREAD_BY_POWER * z[2] / own[2]
         return 0.5 * float(z @ z) - float(row_weights @ np.log(total)), z / own - slopes
 
     return loss_and_slope

@@ -107,8 +107,8 @@ class ModeCV(Method):
     folds
         Number of folds, the classes in proportion.
     repeats
-        How often rows are assigned to folds. Default: twice; once if more than 600
-        are used, which needs a larger ``max_rows``.
+        How often rows are assigned to folds. Default: twice; once if more than 600 are used, which
+        needs a larger ``max_rows``.
     max_rows
         Largest number of rows to use. Of more, so many are chosen at random, the classes in
         proportion. None: all.

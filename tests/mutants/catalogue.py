@@ -542,7 +542,7 @@ MUTANTS = (
     Mutant(
         "calibration: flattened draws scatter as the others do",
         f"{CALIBRATION}:calibration_loss",
-        "SPREAD_BY_POWER * min(at[0], 0.0)",
+        "SPREAD_BY_POWER * below",
         "0.0",
         "test_calibration.py minus_the_log_score",
     ),
@@ -633,7 +633,7 @@ MUTANTS = (
     Mutant(
         "adaptation: arithmetic mean of acceptance",
         "bmsvm.inference.adaptation:Phase.pooled_acceptance",
-        "jnp.exp(self.pooled(jnp.log(jnp.maximum(probability, SMALLEST_ACCEPTANCE))))",
+        "jnp.exp(self.pooled(jnp.maximum(jnp.log(probability), smallest)))",
         "self.pooled(probability)",
         "test_adaptation.py accepts_nothing",
     ),
