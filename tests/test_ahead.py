@@ -17,6 +17,7 @@ X, Y = load_wine(return_X_y=True)
 SETTINGS = {"num_samples": 50, "num_warmup": 30, "random_state": 0}
 
 
+@pytest.mark.few_draws
 @pytest.mark.parametrize(
     "model", [{}, {"likelihood": "hinge", "kernel": "gaussian"}], ids=["mode-cv", "squares-cv"]
 )

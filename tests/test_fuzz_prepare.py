@@ -88,9 +88,11 @@ def test_as_many_cases_were_run_as_are_promised():
 @fuzz(0.01)
 @given(case=cases(MODEL))
 def test_the_sampler_refuses_what_prepare_refuses(case):
-    """With the same words; what it accepts has finite draws, or an error that names the sweep."""
+    """With the same words; what it accepts has finite draws, or an error that names the sweep.
+
+    A name that means nothing is refused when the sampler is made, before there are data.
+    """
     model = {"lengthscale": 1.0, "likelihood": "hinge", **case["settings"]}
-    sampler = bmsvm.BMSVMGibbs(sampler="paper", **model)
     try:
         problem = bmsvm.prepare(case["X"], case["y"], **model)
     except REFUSED as error:
@@ -98,13 +100,21 @@ def test_the_sampler_refuses_what_prepare_refuses(case):
     else:
         refused = None
     if refused is not None:
+        try:
+            sampler = bmsvm.BMSVMGibbs(sampler="paper", **model)
+        except ValueError as early:
+            says_something(early)
+            assert any(name in str(early) for name in case["settings"]), repr(early)
+            return
         mcmc = MCMC(sampler, num_warmup=1, num_samples=1, progress_bar=False)
         with pytest.raises(type(refused)) as caught:
             mcmc.run(jax.random.key(0), case["X"], case["y"])
         assert str(caught.value) == str(refused)
         return
+    bmsvm.BMSVMGibbs(sampler="paper", **model)
     short = {"num_warmup": 1, "num_samples": 1, "num_chains": 1, "thinning": 1}
     try:
+        sampler = bmsvm.BMSVMGibbs(sampler="paper")
         run = bmsvm.run_chains(sampler, jax.random.key(0), problem, **short)
     except NonFiniteError as error:
         says_something(error, "sweep", "chain")
