@@ -103,8 +103,7 @@ def test_the_sampler_refuses_what_prepare_refuses(case):
         try:
             sampler = bmsvm.BMSVMGibbs(sampler="paper", **model)
         except ValueError as early:
-            says_something(early)
-            assert any(name in str(early) for name in case["settings"]), repr(early)
+            says_something(early, " must ")
             return
         mcmc = MCMC(sampler, num_warmup=1, num_samples=1, progress_bar=False)
         with pytest.raises(type(refused)) as caught:
