@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpyro.infer import MCMC
 
-from bmsvm import HMC, PAPER, BMSVMGibbs, _progress, prepare, run_chains
+from bmsvm import HMC, PAPER, BMSVMGibbs, Hyperparameters, _progress, prepare, run_chains
 from bmsvm.inference import run as runner
 from bmsvm.inference.run import start_chains
 from bmsvm.inference.state import INFO, advance_chains
@@ -182,11 +182,29 @@ def test_data_are_prepared_in_the_precision_of_the_moment():
     assert KERNEL.prepare(X, Y).factor.basis.dtype == np.float64
 
 
-def test_a_problem_of_another_precision_is_refused():
+@pytest.mark.parametrize(("then", "now"), [("float32", "float64"), ("float64", "float32")])
+@pytest.mark.parametrize("stored", [False, True])
+def test_a_problem_of_another_precision_is_refused(then, now, stored, tmp_path):
+    priors = Hyperparameters(intercept_precision=1)  # an int has no precision of its own
+    with jax.enable_x64(then == "float64"):
+        problem = prepare(X, Y, lengthscale=2.0, hyperparameters=priors)
+        store = tmp_path / "chains" if stored else None
+        chains = run_chains(
+            BMSVMGibbs(), jax.random.key(0), problem, num_samples=2, num_warmup=2, store=store
+        )
+    said = f"prepared in {then}, and JAX is now in {now}"
+    with jax.enable_x64(now == "float64"):
+        with pytest.raises(ValueError, match=said):
+            run_chains(BMSVMGibbs(), jax.random.key(0), problem)
+        with pytest.raises(ValueError, match=said):
+            chains.more(2)
+
+
+def test_a_table_is_of_any_precision():
+    problem = prepare(X, Y, lengthscale=2.0, likelihood="squared")
     with jax.enable_x64(False):
-        single = prepare(X, Y, lengthscale=2.0)
-    with pytest.raises(ValueError, match="prepared in float32, and JAX is now in float64"):
-        run_chains(BMSVMGibbs(), jax.random.key(0), single)
+        chains = run_chains(BMSVMGibbs(sampler="table"), jax.random.key(0), problem, num_samples=2)
+        assert chains.more(2).num_samples == 4
 
 
 @pytest.mark.parametrize(

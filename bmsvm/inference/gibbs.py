@@ -311,13 +311,8 @@ class BMSVMGibbs(MCMCKernel):
         problem: Problem,
     ) -> BMSVMState:
         """Start chains of a problem that was prepared with the settings of this kernel."""
+        check_precision(problem)
         algorithm = self.algorithm(problem)
-        now, then = jnp.zeros(()).dtype, jnp.result_type(problem.hyper.intercept_precision)
-        if now != then:
-            raise ValueError(
-                f"problem must have the precision of JAX; it was prepared in {then}, and JAX is "
-                f"now in {now}: prepare it again"
-            )
         self._sample_fn = self.sample
         start, composed = dict(init_params or {}), self._larger is not None
         known = MACHINE_SITES if composed else algorithm.startable
@@ -368,6 +363,16 @@ class BMSVMGibbs(MCMCKernel):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_sample_fn": None}
+
+
+def check_precision(problem: Problem) -> None:
+    """Raise ``ValueError`` for a problem that was prepared in another precision than JAX now has."""
+    now, then = jnp.zeros(()).dtype, problem.factor.basis.dtype
+    if now != then:
+        raise ValueError(
+            f"problem must have the precision of JAX; it was prepared in {then}, and JAX is "
+            f"now in {now}: prepare it again, or set jax_enable_x64 as it was"
+        )
 
 
 def _concrete() -> AbstractContextManager[Any]:

@@ -23,7 +23,7 @@ from bmsvm._arrays import for_pickling, unpickled
 from bmsvm._progress import progress
 from bmsvm._validation import check_choice, check_positive, check_sweeps
 from bmsvm.checkpoint import CHUNK, Checkpoint
-from bmsvm.inference.gibbs import BMSVMGibbs
+from bmsvm.inference.gibbs import BMSVMGibbs, check_precision
 from bmsvm.inference.samplers import Table
 from bmsvm.inference.state import (
     BMSVMState,
@@ -304,6 +304,7 @@ def _advancing(kernel: BMSVMGibbs, state: BMSVMState) -> Advance:
     """Return the function that makes a chunk of draws of a kernel."""
     if isinstance(kernel.sampler_of(state.problem), Table):
         return table_advancing(state)
+    check_precision(state.problem)
     algorithm = kernel.algorithm(state.problem)
 
     def advance(
