@@ -129,7 +129,8 @@ class BMSVMGibbs(MCMCKernel):
         ----------
         printed_ratio
             Whether theta moves by the ratio printed in section 4.1, which does not leave the
-            posterior invariant.
+            posterior invariant (docs/paper.md). It has the determinant of the Gram matrix, which
+            must not be singular: no row may be given twice.
         **settings
             Arguments of the class that replace the paper's.
         """
@@ -312,6 +313,7 @@ class BMSVMGibbs(MCMCKernel):
     ) -> BMSVMState:
         """Start chains of a problem that was prepared with the settings of this kernel."""
         check_precision(problem)
+        self._check_printed_ratio(problem)
         algorithm = self.algorithm(problem)
         self._sample_fn = self.sample
         start, composed = dict(init_params or {}), self._larger is not None
@@ -321,6 +323,20 @@ class BMSVMGibbs(MCMCKernel):
             raise ValueError(f"init_params may hold {sorted(known)}; got {sorted(unknown)} too")
         moving = begin(rng_key, num_warmup, start, problem, algorithm=algorithm, composed=composed)
         return moving._replace(problem=problem)
+
+    def _check_printed_ratio(self, problem: Problem) -> None:
+        """Raise ``ValueError`` if theta could not move by the printed ratio, which has |K|."""
+        sampler = self.sampler_of(problem)
+        if not (isinstance(sampler, Paper) and sampler.printed_ratio and problem.samples_kernel):
+            return
+        with _concrete():
+            rank = int(problem.rank)
+        if rank < problem.n_rows:
+            raise ValueError(
+                "printed_ratio needs rows whose Gram matrix is not singular where theta starts, at "
+                f"the median distance; its rank is {rank} with {problem.n_rows} rows, by repeated "
+                "rows or few features: leave repeated rows out, or use printed_ratio=False"
+            )
 
     def sample(self, state: BMSVMState, model_args: Any, model_kwargs: Any) -> BMSVMState:
         """Run one sweep."""
