@@ -217,6 +217,8 @@ def run_chains(
     check_sweeps("num_warmup", num_warmup, smallest=0)
     check_sweeps("num_samples", num_samples)
     check_sweeps("num_chains", num_chains)
+    if kernel.is_block:
+        raise ValueError("a block BMSVMGibbs(model=...) runs in numpyro.infer.Gibbs only")
     if isinstance(X, Problem):
         kernel.check_settings(X)
     problem = kernel.prepare(X) if y is None else kernel.prepare(X, y)
