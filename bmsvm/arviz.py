@@ -89,7 +89,7 @@ def to_arviz(
     fitted
         A fitted :class:`bmsvm.BMSVMClassifier`; or a finished ``numpyro.infer.MCMC`` of
         :class:`bmsvm.BMSVMGibbs`, or of NUTS on :func:`bmsvm.models.hierarchical_model`; or what
-        :func:`bmsvm.run_chains` returns.
+        :func:`bmsvm.run_chains` returns, if no row has weight 0.
     classes
         Labels of the ``class`` dimension, shape (c,), in sorted order. Default: the classes of
         ``y`` if they are known, else 0, 1, ....
@@ -111,7 +111,7 @@ def to_arviz(
         ``functions`` (row, class).
     new_rows
         Rows (m, p) to predict, in the units of the data. Their index, if they have one, labels
-        them. Chains must have been run on data (X, y), and have kept the weights.
+        them. Chains must be an ``MCMC`` that was run on data (X, y), and have kept the weights.
     thin
         Keep each ``thin``-th draw of the log likelihood. Default: as many as make 2^24 numbers,
         and at least 200; all draws of most models.
@@ -214,6 +214,11 @@ def _of_chains(
     """Return the groups of a finished run."""
     samples, fields = draws_of_run(mcmc)
     problem, X, y = data_of_run(mcmc)
+    if isinstance(mcmc, Run) and problem.row_weights is not None and not problem.row_weights.all():
+        raise ValueError(
+            "the run has rows of weight 0, such as a classifier adds: give the classifier to "
+            "to_arviz"
+        )
     names = None
     if X is not None and not is_precomputed(mcmc.sampler.kernel):
         names = np.asarray(getattr(X, "columns", np.arange(np.shape(X)[1])))
@@ -288,6 +293,11 @@ def _step(posterior: Posterior, n_rows: int) -> int:
 
 def _posterior(mcmc: Any, samples: Mapping[str, Any], X: Any, seed: int) -> Posterior:
     """Return the posterior of a run on rows X."""
+    if isinstance(mcmc, Run):
+        raise ValueError(
+            "new_rows needs the training rows, which a run of run_chains does not keep: "
+            "Posterior.from_numpyro(run, X).probabilities(new_rows)"
+        )
     if X is None or is_precomputed(mcmc.sampler.kernel):
         raise ValueError(
             "new_rows needs the training rows and a kernel that can be evaluated: run the chains "

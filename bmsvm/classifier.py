@@ -458,7 +458,6 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
             row_weights=weights,
             spare_rows=self._spare_rows(len(labels)),
         )
-        self._check_printed_ratio(problem)
         if problem.family is not None and as_predictive(self.predictive).calibrate:
             raise ValueError(
                 'predictive="calibrated" needs kernel parameters that are fixed or on a grid; they '
@@ -471,19 +470,6 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
         if isinstance(as_sampler(self.sampler), Paper):  # B of the printed ratio needs full rank
             return 0
         return -n_rows % ROW_MULTIPLE
-
-    def _check_printed_ratio(self, problem: Problem) -> None:
-        """Raise ``ValueError`` if theta could not move by the printed ratio, which has |K|."""
-        sampler = as_sampler(self.sampler)
-        if not (isinstance(sampler, Paper) and sampler.printed_ratio and problem.samples_kernel):
-            return
-        rank = int(problem.rank)
-        if rank < problem.n_rows:
-            raise ValueError(
-                "printed_ratio needs rows whose Gram matrix is not singular where theta starts, at "
-                f"the median distance; its rank is {rank} with {problem.n_rows} rows, by repeated "
-                "rows or few features: leave repeated rows out, or use printed_ratio=False"
-            )
 
     def _sample(
         self, problem: Problem, settings: Settings, checkpoint: Any, max_time: float | None

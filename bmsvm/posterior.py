@@ -84,7 +84,8 @@ class Posterior:
     problem
         The prepared training data.
     training_rows
-        Rows (n, p) it was prepared from; not used if the problem has a basis of low rank.
+        Rows (n, p) it was prepared from. Predictions at new rows and :meth:`leave_one_out`
+        need them; with a basis of low rank only their shape.
     kernel
         As given to :func:`bmsvm.prepare`.
     lengthscale
@@ -144,8 +145,8 @@ class Posterior:
             Training rows (n, p); needed after :func:`bmsvm.run_chains`, or if the run was given a
             prepared problem, and not ``X, y``.
         kernel, lengthscale
-            As given to :func:`bmsvm.prepare`; needed with X. Default: those of the sampler; the
-            kernel is else ``"gaussian"``.
+            As given to :func:`bmsvm.prepare`; needed with X. Default: those of the sampler, if it
+            has them; otherwise the kernel is ``"gaussian"``, and a lengthscale must be given.
         remainder, seed
             As in :class:`Posterior`; the seed is that of weights too.
 

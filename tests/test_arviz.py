@@ -15,7 +15,7 @@ from numpyro.infer import MCMC
 from sklearn.exceptions import NotFittedError
 from small_models import CODES, NEW, WORDS, X, Y, fit
 
-from bmsvm import PAPER, BMSVMClassifier, BMSVMGibbs, Sampled, prepare
+from bmsvm import PAPER, BMSVMClassifier, BMSVMGibbs, Sampled, prepare, run_chains
 from bmsvm.arviz import to_arviz
 
 ARVIZ_1 = int(az.__version__.split(".")[0]) >= 1
@@ -177,6 +177,11 @@ def test_chains_on_a_problem_say_what_they_lack(chains):
     assert "constant_data" not in groups_of(data)
     with pytest.raises(ValueError, match="new_rows needs the training rows"):
         to_arviz(mcmc, new_rows=NEW)
+    run = run_chains(BMSVMGibbs(sampler="gibbs"), jax.random.key(0), problem, num_samples=12)
+    with pytest.raises(
+        ValueError, match=r"run_chains does not keep: Posterior.from_numpyro\(run, X"
+    ):
+        to_arviz(run, new_rows=NEW)
     with pytest.raises(ValueError, match="features cannot be labelled"):
         to_arviz(mcmc, features=["a", "b"])
     with pytest.raises(ValueError, match=r"new_rows must have shape \(m, 2\)"):
@@ -190,6 +195,8 @@ def test_what_it_does_not_take_it_names(model, chains):
         to_arviz(BMSVMClassifier())
     with pytest.raises(ValueError, match="functions=True is for a classifier"):
         to_arviz(chains, functions=True)
+    with pytest.raises(ValueError, match="rows of weight 0, such as a classifier adds"):
+        to_arviz(model.run_)
     with pytest.raises(ValueError, match="thin must be"):
         to_arviz(model, thin=0)
 

@@ -15,7 +15,7 @@ import scipy.stats
 from numpyro.infer import MCMC, NUTS, Gibbs
 from numpyro.infer.gibbs import GIBBS_SITES_KWARG
 
-from bmsvm import BMSVMGibbs, Hyperparameters, Sampled, prepare
+from bmsvm import BMSVMGibbs, Hyperparameters, Sampled, prepare, run_chains
 from bmsvm.arviz import to_arviz
 from bmsvm.inference import MACHINE_SITES
 from bmsvm.models import hierarchical_model
@@ -176,6 +176,30 @@ def test_what_cannot_be_a_block_says_so():
         state_at(block, X, sites)
     with pytest.raises(ValueError, match="model must be given with given"):
         BMSVMGibbs(given=given)
+    with pytest.raises(ValueError, match=r"runs in numpyro.infer.Gibbs only"):
+        run_chains(block, jax.random.key(0), problem_of())
+    with pytest.raises(ValueError, match=r"needs another block for \['eta'\]"):
+        state_at(block, problem_of(), {"rate": 1.0})
+    with pytest.raises(
+        ValueError, match=r"integrate_weights=False\); it has no site 'white_weights'"
+    ):
+        BMSVMGibbs(model=hierarchical_model).init(jax.random.key(0), 1, {}, (problem_of(),), {})
+    other = BMSVMGibbs(lengthscale=7.0, model=larger_model, given=given)
+    keywords = {"problem": problem_of(), "counts": COUNTS, "gaps": GAPS, GIBBS_SITES_KWARG: sites}
+    with pytest.raises(ValueError, match=r"lengthscale must be given to bmsvm.prepare"):
+        other.init(jax.random.key(0), 1, {}, (), keywords)
+
+
+def test_a_site_that_another_block_sums_out_needs_no_block():
+    def model(problem):
+        hierarchical_model(problem, integrate_weights=False)
+        rate = numpyro.sample("rate", dist.Gamma(2.0, 2.0))
+        late = numpyro.sample("late", dist.Bernoulli(0.3), infer={"enumerate": "parallel"})
+        numpyro.sample("wait", dist.Exponential(rate / (1 + late)), obs=1.0)
+
+    others = {GIBBS_SITES_KWARG: {"rate": 1.0}}
+    state = BMSVMGibbs(model=model).init(jax.random.key(0), 2, {}, (problem_of(),), others)
+    assert set(state.z) >= set(MACHINE_SITES)
 
 
 @pytest.mark.parametrize("method", ["sequential", jax.vmap])
@@ -194,7 +218,9 @@ def test_a_model_that_uses_the_functions_elsewhere_is_refused(method):
         kernel, num_warmup=2, num_samples=2, num_chains=2, chain_method=method, progress_bar=False
     )
     mcmc.run(jax.random.key(0), problem_of(), also=0.0)
-    with pytest.raises(ValueError, match=r"only through hierarchical_model\(.*NUTS\(model\)"):
+    with pytest.raises(
+        ValueError, match=r"only through hierarchical_model\(.*given=;.*NUTS\(model\)"
+    ):
         mcmc.run(jax.random.key(0), problem_of(), also=1.0)
 
 

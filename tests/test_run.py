@@ -1,5 +1,6 @@
 """The chain driver: NumPyro's draws, continued and interrupted without a trace, compiled once."""
 
+import pickle
 import sys
 
 import jax
@@ -9,7 +10,17 @@ import numpy as np
 import pytest
 from numpyro.infer import MCMC
 
-from bmsvm import HMC, PAPER, BMSVMGibbs, _progress, prepare, run_chains
+from bmsvm import (
+    HMC,
+    PAPER,
+    BMSVMGibbs,
+    Hyperparameters,
+    Nystrom,
+    Sampled,
+    _progress,
+    prepare,
+    run_chains,
+)
 from bmsvm.inference import run as runner
 from bmsvm.inference.run import start_chains
 from bmsvm.inference.state import INFO, advance_chains
@@ -182,11 +193,29 @@ def test_data_are_prepared_in_the_precision_of_the_moment():
     assert KERNEL.prepare(X, Y).factor.basis.dtype == np.float64
 
 
-def test_a_problem_of_another_precision_is_refused():
+@pytest.mark.parametrize(("then", "now"), [("float32", "float64"), ("float64", "float32")])
+@pytest.mark.parametrize("stored", [False, True])
+def test_a_problem_of_another_precision_is_refused(then, now, stored, tmp_path):
+    priors = Hyperparameters(intercept_precision=1)  # an int has no precision of its own
+    with jax.enable_x64(then == "float64"):
+        problem = prepare(X, Y, lengthscale=2.0, hyperparameters=priors)
+        store = tmp_path / "chains" if stored else None
+        chains = run_chains(
+            BMSVMGibbs(), jax.random.key(0), problem, num_samples=2, num_warmup=2, store=store
+        )
+    said = f"prepared in {then}, and JAX is now in {now}"
+    with jax.enable_x64(now == "float64"):
+        with pytest.raises(ValueError, match=said):
+            run_chains(BMSVMGibbs(), jax.random.key(0), problem)
+        with pytest.raises(ValueError, match=said):
+            chains.more(2)
+
+
+def test_a_table_is_of_any_precision():
+    problem = prepare(X, Y, lengthscale=2.0, likelihood="squared")
     with jax.enable_x64(False):
-        single = prepare(X, Y, lengthscale=2.0)
-    with pytest.raises(ValueError, match="prepared in float32, and JAX is now in float64"):
-        run_chains(BMSVMGibbs(), jax.random.key(0), single)
+        chains = run_chains(BMSVMGibbs(sampler="table"), jax.random.key(0), problem, num_samples=2)
+        assert chains.more(2).num_samples == 4
 
 
 @pytest.mark.parametrize(
@@ -207,6 +236,35 @@ def test_settings_beside_a_prepared_problem_are_refused(setting):
         run_chains(kernel, jax.random.key(0), problem)
     with pytest.raises(ValueError, match=said):
         MCMC(kernel, num_warmup=1, num_samples=1).run(jax.random.key(0), problem)
+    with pytest.raises(ValueError, match=said):
+        MCMC(kernel, num_warmup=1, num_samples=1).run(jax.random.key(0), X=problem)
+
+
+def test_a_sampler_knows_the_problems_that_it_prepared():
+    kernel = BMSVMGibbs("matern32", lengthscale=2.0, approximation=Nystrom(rank=4))
+    first, second = kernel.prepare(X, Y), kernel.prepare(X + 1.0, Y)
+    key, settings = jax.random.key(0), {"num_warmup": 1, "num_samples": 2}
+    for problem in (first, second):
+        again = run_chains(kernel, key, problem, **settings)
+        run_chains(again.kernel, key, again.problem, **settings)
+        MCMC(kernel, **settings, progress_bar=False).run(key, problem)
+    with pytest.raises(
+        ValueError, match=r"sample it with BMSVMGibbs\(sampler=...\); got 'matern32'"
+    ):
+        run_chains(pickle.loads(pickle.dumps(kernel)), key, first, **settings)
+
+
+@pytest.mark.parametrize("method", ["sequential", "vectorized", jax.vmap])
+def test_the_printed_ratio_refuses_repeated_rows(method):
+    kernel = BMSVMGibbs.paper(printed_ratio=True, lengthscale=Sampled(grid=[1.0, 2.0]))
+    rows, labels = X[[0, *range(14)]], Y[[0, *range(14)]]
+    mcmc = MCMC(
+        kernel, num_warmup=1, num_samples=1, num_chains=2, chain_method=method, progress_bar=False
+    )
+    with pytest.raises(ValueError, match=r"^printed_ratio .*rank is 14 with 15 rows"):
+        mcmc.run(jax.random.key(0), rows, labels)
+    with pytest.raises(ValueError, match=r"^printed_ratio .*rank is 14 with 15 rows"):
+        run_chains(kernel, jax.random.key(0), rows, labels)
 
 
 @pytest.mark.parametrize(

@@ -60,10 +60,18 @@ def test_standardised_rows_need_not_be_standardised():
 
 
 @pytest.mark.few_draws
-def test_the_warning_does_not_come_again_with_the_posterior():
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        (standardized(WINE), "X and lengthscale"),
+        (np.ones_like(WINE), "X: all features are constant"),
+    ],
+    ids=["lengthscale", "constant"],
+)
+def test_the_warning_does_not_come_again_with_the_posterior(rows, said):
     mcmc = MCMC(BMSVMGibbs(lengthscale=0.01), num_warmup=1, num_samples=1, progress_bar=False)
-    with pytest.warns(UserWarning, match="X and lengthscale"):
-        mcmc.run(jax.random.key(0), standardized(WINE), CLASSES)
+    with pytest.warns(UserWarning, match=said):
+        mcmc.run(jax.random.key(0), rows, CLASSES)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         Posterior.from_numpyro(mcmc)

@@ -1,6 +1,6 @@
 """The NumPyro kernel: a sampler of this package as ``numpyro.infer.MCMC`` runs it.
 
-It remembers nothing: data enter through ``run(key, X, y)``, and all that a chain needs is in its
+It holds no data: they enter through ``run(key, X, y)``, and all that a chain needs is in its
 state. :func:`bmsvm.run_chains` runs the same kernel without compiling anew for each run.
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import weakref
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -54,7 +55,8 @@ class BMSVMGibbs(MCMCKernel):
     ----------
     kernel, lengthscale, coupling, likelihood, hyperparameters, approximation
         The model; see :func:`bmsvm.prepare`. Data that are prepared already have their own, and
-        another one given here is refused.
+        another one given here is refused unless it is the default, or :meth:`prepare` of this
+        object prepared them.
     sampler
         ``"auto"``, ``"hmc"``, ``"gibbs"``, ``"paper"``, ``"table"``, or an object of
         :mod:`bmsvm.inference.samplers`.
@@ -113,6 +115,7 @@ class BMSVMGibbs(MCMCKernel):
         self.given = given
         self._larger = model
         as_sampler(sampler)  # raises early
+        self._prepared: tuple[weakref.ref[Problem], ...] = ()
         self._sample_fn: Callable[..., Any] | None = (
             None  # MCMC reads it to see whether init was called
         )
@@ -129,7 +132,8 @@ class BMSVMGibbs(MCMCKernel):
         ----------
         printed_ratio
             Whether theta moves by the ratio printed in section 4.1, which does not leave the
-            posterior invariant.
+            posterior invariant (docs/paper.md). It has the determinant of the Gram matrix, which
+            must not be singular: no row may be given twice.
         **settings
             Arguments of the class that replace the paper's.
         """
@@ -157,6 +161,11 @@ class BMSVMGibbs(MCMCKernel):
     def model(self) -> Callable[..., Any]:
         """The larger model; or that of the labels given the scores, which ArviZ reads."""
         return observation_model(self._labels) if self._larger is None else self._larger
+
+    @property
+    def is_block(self) -> bool:
+        """Whether the kernel is a block of a larger model."""
+        return self._larger is not None
 
     def wrap_model(self, wrapper: Callable[..., Any]) -> BMSVMGibbs:
         """Return a block with the larger model wrapped, as ``numpyro.infer.Gibbs`` asks."""
@@ -192,7 +201,7 @@ class BMSVMGibbs(MCMCKernel):
         if y is None:
             raise ValueError("y must be given: run(key, X, y), or run(key, problem)")
         with _concrete():
-            return prepare(
+            problem = prepare(
                 X,
                 y,
                 kernel=self.kernel,
@@ -204,6 +213,9 @@ class BMSVMGibbs(MCMCKernel):
                 row_weights=row_weights,
                 spare_rows=spare_rows,
             )
+        alive = (each for each in self._prepared if each() is not None)
+        self._prepared = (*alive, weakref.ref(problem))
+        return problem
 
     def algorithm(self, problem: Problem) -> Algorithm:
         """Return the Markov chain that samples a problem; HMC where ``"auto"`` is the table."""
@@ -221,7 +233,13 @@ class BMSVMGibbs(MCMCKernel):
         )
 
     def check_settings(self, problem: Problem) -> None:
-        """Raise ``ValueError`` for a setting of the model that a prepared problem does not have."""
+        """Raise ``ValueError`` for a setting of the model that a prepared problem does not have.
+
+        A problem does not hold its kernel and lengthscale, which are refused unless it is of
+        :meth:`prepare` of this object; a copy does not know which are.
+        """
+        if any(each() is problem for each in self._prepared):
+            return
         theta = self.samples_theta and problem.samples_kernel
         hyper = jax.tree.leaves(self.hyperparameters), jax.tree.leaves(problem.hyper)
         agrees = {
@@ -236,7 +254,8 @@ class BMSVMGibbs(MCMCKernel):
             if not same:
                 raise ValueError(
                     f"{name} must be given to bmsvm.prepare and not to BMSVMGibbs if a prepared "
-                    f"problem is sampled, which has its own; got {getattr(self, name)!r}"
+                    f"problem is sampled, which has its own: sample it with "
+                    f"BMSVMGibbs(sampler=...); got {getattr(self, name)!r}"
                 )
 
     def _problem(self, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None) -> Problem:
@@ -254,15 +273,27 @@ class BMSVMGibbs(MCMCKernel):
         return problem if self.given is None else self.given(problem, sites)
 
     def _check_block(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """Raise ``ValueError`` if more of the larger model depends on the machine's sites.
+        """Raise ``ValueError`` for sites of no block, or if more depends on the machine's sites.
 
         The log density of both models must change alike between two values of these sites.
         """
+        known = {*MACHINE_SITES, *kwargs.get(GIBBS_SITES_KWARG, {})}
         kwargs = {name: value for name, value in kwargs.items() if name != GIBBS_SITES_KWARG}
         with _concrete():
             first, *others = jax.random.split(jax.random.key(0), 3)
             trace = prototype_trace(self.model, first, args, kwargs)
             sites = {name: trace[name]["value"] for name in latent_sample_sites(trace)}
+            if missing := [name for name in MACHINE_SITES if name not in sites]:
+                raise ValueError(
+                    "model must call hierarchical_model(..., integrate_weights=False); it has no "
+                    f"site {missing[0]!r}"
+                )
+            summed = {name for name in sites if trace[name]["infer"].get("enumerate") == "parallel"}
+            if rest := sorted(set(sites) - known - summed):
+                raise ValueError(
+                    "BMSVMGibbs(model=...) is a block of numpyro.infer.Gibbs, which needs another "
+                    f"block for {rest}"
+                )
             problem = self._problem(args, {**kwargs, GIBBS_SITES_KWARG: sites})
             machine = functools.partial(hierarchical_model, integrate_weights=False)
             pairs = []
@@ -278,8 +309,10 @@ class BMSVMGibbs(MCMCKernel):
             raise ValueError(
                 "model must depend on the sites of the machine only through hierarchical_model("
                 "given(problem, sites), integrate_weights=False), or the block would ignore the "
-                f"rest: between two of their values its log density changes by {whole - own:.3g} "
-                "more than that of the machine. Use NUTS(model) for all sites"
+                "rest; between two of their values the log densities differ by "
+                f"{abs(whole - own):.3g}. If other sites enter the machine, say how by given=; if "
+                "more of the model depends on its scores or functions, use NUTS(model) for all "
+                "sites"
             )
 
     def init(
@@ -294,13 +327,15 @@ class BMSVMGibbs(MCMCKernel):
 
         A block of a larger model may hold all of :data:`MACHINE_SITES`.
         """
-        problem = self._problem(model_args, model_kwargs)
-        if model_args and isinstance(model_args[0], Problem):
-            self.check_settings(model_args[0])
-        if self._larger is not None:
-            if problem.samples_kernel:
-                raise ValueError("model needs a problem whose lengthscale is fixed")
-            self._check_block(model_args, model_kwargs or {})
+        kwargs = model_kwargs or {}
+        first = model_args[0] if model_args else kwargs.get("X", kwargs.get("problem"))
+        if isinstance(first, Problem):
+            self.check_settings(first)
+            if self.is_block:
+                if first.samples_kernel:
+                    raise ValueError("model needs a problem whose lengthscale is fixed")
+                self._check_block(model_args, kwargs)
+        problem = self._problem(model_args, kwargs)
         return self.start(rng_key, num_warmup, init_params, problem)
 
     def start(
@@ -311,15 +346,11 @@ class BMSVMGibbs(MCMCKernel):
         problem: Problem,
     ) -> BMSVMState:
         """Start chains of a problem that was prepared with the settings of this kernel."""
+        check_precision(problem)
+        self._check_printed_ratio(problem)
         algorithm = self.algorithm(problem)
-        now, then = jnp.zeros(()).dtype, jnp.result_type(problem.hyper.intercept_precision)
-        if now != then:
-            raise ValueError(
-                f"problem must have the precision of JAX; it was prepared in {then}, and JAX is "
-                f"now in {now}: prepare it again"
-            )
         self._sample_fn = self.sample
-        start, composed = dict(init_params or {}), self._larger is not None
+        start, composed = dict(init_params or {}), self.is_block
         known = MACHINE_SITES if composed else algorithm.startable
         unknown = set(start) - set(known)
         if unknown:
@@ -327,13 +358,27 @@ class BMSVMGibbs(MCMCKernel):
         moving = begin(rng_key, num_warmup, start, problem, algorithm=algorithm, composed=composed)
         return moving._replace(problem=problem)
 
+    def _check_printed_ratio(self, problem: Problem) -> None:
+        """Raise ``ValueError`` if theta could not move by the printed ratio, which has |K|."""
+        sampler = self.sampler_of(problem)
+        if not (isinstance(sampler, Paper) and sampler.printed_ratio and problem.samples_kernel):
+            return
+        with _concrete():
+            rank = int(problem.rank)
+        if rank < problem.n_rows:
+            raise ValueError(
+                "printed_ratio needs rows whose Gram matrix is not singular where theta starts, at "
+                f"the median distance; its rank is {rank} with {problem.n_rows} rows, by repeated "
+                "rows or few features: leave repeated rows out, or use printed_ratio=False"
+            )
+
     def sample(self, state: BMSVMState, model_args: Any, model_kwargs: Any) -> BMSVMState:
         """Run one sweep."""
         return self.advance(state, self.algorithm(state.problem))
 
     def advance(self, state: BMSVMState, algorithm: Algorithm) -> BMSVMState:
         """Run one sweep of an algorithm."""
-        return advance(state, algorithm, composed=self._larger is not None)
+        return advance(state, algorithm, composed=self.is_block)
 
     def refresh(self, state: BMSVMState, model_args: Any, model_kwargs: Any) -> BMSVMState:
         """Return the state under other values of the sites that the model is conditioned on.
@@ -367,7 +412,17 @@ class BMSVMGibbs(MCMCKernel):
         return text
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_sample_fn": None}
+        return {**self.__dict__, "_sample_fn": None, "_prepared": ()}
+
+
+def check_precision(problem: Problem) -> None:
+    """Raise ``ValueError`` if a problem was prepared in another precision than JAX now has."""
+    now, then = jnp.zeros(()).dtype, problem.factor.basis.dtype
+    if now != then:
+        raise ValueError(
+            f"problem must have the precision of JAX; it was prepared in {then}, and JAX is "
+            f"now in {now}: prepare it again, or set jax_enable_x64 as it was"
+        )
 
 
 def _concrete() -> AbstractContextManager[Any]:

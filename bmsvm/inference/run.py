@@ -23,7 +23,7 @@ from bmsvm._arrays import for_pickling, unpickled
 from bmsvm._progress import progress
 from bmsvm._validation import check_choice, check_positive, check_sweeps
 from bmsvm.checkpoint import CHUNK, Checkpoint
-from bmsvm.inference.gibbs import BMSVMGibbs
+from bmsvm.inference.gibbs import BMSVMGibbs, check_precision
 from bmsvm.inference.samplers import Table
 from bmsvm.inference.state import (
     BMSVMState,
@@ -217,6 +217,8 @@ def run_chains(
     check_sweeps("num_warmup", num_warmup, smallest=0)
     check_sweeps("num_samples", num_samples)
     check_sweeps("num_chains", num_chains)
+    if kernel.is_block:
+        raise ValueError("a block BMSVMGibbs(model=...) runs in numpyro.infer.Gibbs only")
     if isinstance(X, Problem):
         kernel.check_settings(X)
     problem = kernel.prepare(X) if y is None else kernel.prepare(X, y)
@@ -304,6 +306,7 @@ def _advancing(kernel: BMSVMGibbs, state: BMSVMState) -> Advance:
     """Return the function that makes a chunk of draws of a kernel."""
     if isinstance(kernel.sampler_of(state.problem), Table):
         return table_advancing(state)
+    check_precision(state.problem)
     algorithm = kernel.algorithm(state.problem)
 
     def advance(

@@ -53,7 +53,7 @@ def data_of_run(mcmc: Any) -> tuple[Problem, Any, Any]:
         )
     y = args[1] if len(args) > 1 else keywords.get("y")
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "X and lengthscale: ")  # it came when the chains began
+        warnings.filterwarnings("ignore", r"X(:| and lengthscale:) ")  # it came with the chains
         return mcmc.sampler.prepare(*args, **keywords), first, y
 
 
