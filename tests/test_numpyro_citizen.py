@@ -261,9 +261,7 @@ def test_a_kernel_remembers_no_data():
     rows *= 2
     second = kernel.prepare(rows, LABELS)
     assert not np.allclose(first.factor.eigenvalues, second.factor.eigenvalues)
-    assert {**vars(kernel), "_prepared": ()} == before
-    del first, second
-    assert [each() for each in kernel._prepared] == [None, None]  # it does not keep them alive
+    assert vars(kernel) == before
 
 
 def test_jit_model_args(reference):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import functools
-import weakref
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -55,8 +54,7 @@ class BMSVMGibbs(MCMCKernel):
     ----------
     kernel, lengthscale, coupling, likelihood, hyperparameters, approximation
         The model; see :func:`bmsvm.prepare`. Data that are prepared already have their own, and
-        another one given here is refused unless it is the default, or :meth:`prepare` of this
-        object prepared them.
+        another one given here is refused unless it is the default.
     sampler
         ``"auto"``, ``"hmc"``, ``"gibbs"``, ``"paper"``, ``"table"``, or an object of
         :mod:`bmsvm.inference.samplers`.
@@ -115,7 +113,6 @@ class BMSVMGibbs(MCMCKernel):
         self.given = given
         self._larger = model
         as_sampler(sampler)  # raises early
-        self._prepared: tuple[weakref.ref[Problem], ...] = ()
         self._sample_fn: Callable[..., Any] | None = (
             None  # MCMC reads it to see whether init was called
         )
@@ -195,13 +192,17 @@ class BMSVMGibbs(MCMCKernel):
         row_weights: ArrayLike | None = None,
         spare_rows: int = 0,
     ) -> Problem:
-        """Check and factor the data; a problem passes through."""
+        """Check and factor the data; a problem passes through.
+
+        To sample a problem with :func:`bmsvm.run_chains` or ``MCMC``, give only a sampler to
+        ``BMSVMGibbs``: the problem has the settings of the model.
+        """
         if isinstance(X, Problem):
             return X
         if y is None:
             raise ValueError("y must be given: run(key, X, y), or run(key, problem)")
         with _concrete():
-            problem = prepare(
+            return prepare(
                 X,
                 y,
                 kernel=self.kernel,
@@ -213,9 +214,6 @@ class BMSVMGibbs(MCMCKernel):
                 row_weights=row_weights,
                 spare_rows=spare_rows,
             )
-        alive = (each for each in self._prepared if each() is not None)
-        self._prepared = (*alive, weakref.ref(problem))
-        return problem
 
     def algorithm(self, problem: Problem) -> Algorithm:
         """Return the Markov chain that samples a problem; HMC where ``"auto"`` is the table."""
@@ -233,13 +231,10 @@ class BMSVMGibbs(MCMCKernel):
         )
 
     def check_settings(self, problem: Problem) -> None:
-        """Raise ``ValueError`` for a setting of the model that a prepared problem does not have.
+        """Raise ``ValueError`` for a setting of the model that a prepared problem may not have.
 
-        A problem does not hold its kernel and lengthscale, which are refused unless it is of
-        :meth:`prepare` of this object; a copy does not know which are.
+        A problem does not tell its kernel and lengthscale: any that is given here is refused.
         """
-        if any(each() is problem for each in self._prepared):
-            return
         theta = self.samples_theta and problem.samples_kernel
         hyper = jax.tree.leaves(self.hyperparameters), jax.tree.leaves(problem.hyper)
         agrees = {
@@ -412,7 +407,7 @@ class BMSVMGibbs(MCMCKernel):
         return text
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_sample_fn": None, "_prepared": ()}
+        return {**self.__dict__, "_sample_fn": None}
 
 
 def check_precision(problem: Problem) -> None:
