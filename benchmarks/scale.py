@@ -317,7 +317,7 @@ def clusters(n: int, n_classes: int, features: int, distance: float):
 
 
 def letters(n: int = 16_000, few: int = 4000) -> dict:
-    X, y = clusters(n + 4000, 26, 16, 1.1)
+    X, y = clusters(n + 4000, 26, 16, 1.3)
     found = {}
 
     def note(name, fit) -> None:
