@@ -25,6 +25,11 @@ from jax.flatten_util import ravel_pytree
 from scipy import stats
 
 from bmsvm.models import coefficients
+from bmsvm.models.conditionals import (
+    WeightsConditional,
+    weights_given_rest,
+    weights_given_white,
+)
 from bmsvm.models.couplings import (
     COUPLINGS,
     class_vector,
@@ -119,6 +124,28 @@ def test_whitening_undoes_colouring(some: Any) -> None:
 
     back = there_and_back(normals(jax.random.key(0), case.problem), here.columns)
     np.testing.assert_allclose(back, here.columns, atol=1e-10)
+
+
+@every_case
+def test_white_coordinates_give_the_weights_that_the_columns_give(
+    n_classes: int, coupling: str, gram: str
+) -> None:
+    case = make(n_classes, coupling, gram)
+    here = state(Scales(0, 0.7, 0.3, 2.0), case)
+
+    @jax.jit
+    def both(noise: White) -> tuple[WeightsConditional, WeightsConditional]:
+        residual = (here.columns - here.intercept) * (case.problem.design.mask > 0).T
+        residual = residual / jnp.sqrt(here.noise_variance)
+        white = whiten(noise, residual, here.precision, case.problem)
+        return (
+            weights_given_white(white, here, case.problem),
+            weights_given_rest(here, case.problem),
+        )
+
+    found, expected = both(normals(jax.random.key(0), case.problem))
+    np.testing.assert_allclose(found.loc, expected.loc, atol=1e-9)
+    np.testing.assert_allclose(found.scale, expected.scale, rtol=1e-12)
 
 
 @some_cases

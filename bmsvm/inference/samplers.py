@@ -93,7 +93,7 @@ class HMC(Sampler):
         """Return the blocks of one sweep at a fixed theta."""
         if likelihood in ("hinge", "squared"):
             return (hamiltonian(),)
-        return hamiltonian(), scale()
+        return hamiltonian(), scale(every=4)
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from bmsvm.models.hierarchy import Position, latent, precision_prior
 from bmsvm.models.likelihoods import squared_scale
 from bmsvm.models.problem import Problem
 from bmsvm.models.squared import code_columns, scores_given_functions
-from bmsvm.models.whitening import shrinkage
+from bmsvm.models.whitening import White, shrinkage
 
 
 class Projection(NamedTuple):
@@ -275,6 +275,25 @@ def weights_given_rest(position: Position, problem: Problem) -> WeightsCondition
     return weights_full(
         projection, position.intercept, position.precision, position.noise_variance, problem
     )
+
+
+def weights_given_white(white: White, position: Position, problem: Problem) -> WeightsConditional:
+    """:func:`weights_full` from the whitened columns, without a product with the basis.
+
+    They are ``a = U'(T - 1 b') / (sigma sqrt(1 + lambda/tau))``, so that the mean of W'v is
+    ``sigma sqrt(lambda/tau) a / sqrt(lambda + tau)``.
+
+    Parameters
+    ----------
+    white
+        Coordinates of ``position.columns`` (:mod:`bmsvm.models.whitening`).
+    position
+        Of its parameters only sigma2 and tau are used.
+    """
+    eigenvalues, precision = problem.design.eigenvalues[:, :, None], position.precision
+    scale = jnp.sqrt(position.noise_variance / (eigenvalues + precision))
+    loc = scale * jnp.sqrt(eigenvalues / precision) * jnp.swapaxes(white.inside, 1, 2)
+    return WeightsConditional(loc, scale, problem)
 
 
 def score_moments(

@@ -68,6 +68,13 @@ MUTANTS = (
         "test_conditional_draws.py intercept_and_weights_draws",
     ),
     Mutant(
+        "weights: tau forgotten in the mean from white coordinates",
+        f"{CONDITIONALS}:weights_given_white",
+        "jnp.sqrt(eigenvalues / precision)",
+        "jnp.sqrt(eigenvalues)",
+        "test_coordinates.py give_the_weights_that",
+    ),
+    Mutant(
         "intercept: eta forgotten",
         f"{CONDITIONALS}:intercept_collapsed",
         "problem.hyper.intercept_precision + parts.ones_ones",

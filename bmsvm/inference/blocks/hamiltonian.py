@@ -32,7 +32,7 @@ from bmsvm.inference.adaptation import (
 )
 from bmsvm.inference.blocks.base import Block
 from bmsvm.inference.noise import normals_like, uniform_of
-from bmsvm.models.conditionals import group, weights_given_rest
+from bmsvm.models.conditionals import group, weights_given_white
 from bmsvm.models.hierarchy import (
     Position,
     log_likelihood,
@@ -274,7 +274,7 @@ def hamiltonian(
         here, position = jax.tree.map(
             lambda new, old: jnp.where(accepted, new, old), (end, moved), (start, position)
         )
-        conditional = weights_given_rest(position, problem)
+        conditional = weights_given_white(apart(here).white, position, problem)
         position = position._replace(weights=conditional.at(noise.weights))
         memory = adapt(memory, here, accept_prob, target_accept_prob, phase, WINDOWS)
         info = {"accept_prob": accept_prob, "step_size": step_size, "num_steps": num_steps}

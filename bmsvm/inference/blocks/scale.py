@@ -7,15 +7,22 @@ unchanged, so that given everything else log alpha has density
 
 from __future__ import annotations
 
+import jax
 import jax.numpy as jnp
 
-from bmsvm.inference.blocks.base import Block, stateless
+from bmsvm.inference.blocks.base import Block
 from bmsvm.inference.slice import slice_step
 from bmsvm.models.hierarchy import log_likelihood, log_noise_prior
 
 
-def scale() -> Block:
-    """Slice the common scale of everything that is Gaussian."""
+def scale(every: int = 1) -> Block:
+    """Slice the common scale of everything that is Gaussian.
+
+    Parameters
+    ----------
+    every
+        Sweeps for each move.
+    """
 
     def move(key, position, problem):
         def log_density(log_alpha):
@@ -31,6 +38,14 @@ def scale() -> Block:
             intercept=alpha * position.intercept,
             weights=alpha * position.weights,
             noise_variance=alpha**2 * position.noise_variance,
-        ), {}
+        )
 
-    return stateless("scale", move)
+    def step(key, position, memory, problem, phase):
+        moved = jax.lax.cond(
+            phase.sweep % every == 0,
+            lambda: move(key, position, problem),
+            lambda: position,
+        )
+        return moved, memory, {}
+
+    return Block("scale", lambda position, problem: (), step)
