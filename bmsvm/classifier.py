@@ -15,6 +15,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from bmsvm._arviz import load_arviz
 from bmsvm._defaults import (
     Settings,
     approximation_of,
@@ -306,7 +307,7 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
                 low_rank = approximation_of(settings, len(labels))
                 data = (rows, labels, weights)
                 begin("choose kernel and lengthscale")
-                ahead = self._compile_ahead(settings, low_rank, data)
+                ahead = self._load_ahead(settings, low_rank, data)
                 self.selection_ = self._choose(settings, low_rank, data)
                 if self.selection_ is not None:
                     settings = replace(settings, kernel=self.selection_.kernel)
@@ -415,14 +416,12 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
                 row_weights=weights,
             )
 
-    def _compile_ahead(
-        self, settings: Settings, low_rank: Approximation | None, data: Data
-    ) -> Ahead:
-        """Compile the chains while the lengthscale is chosen, if their shapes are known."""
+    def _load_ahead(self, settings: Settings, low_rank: Approximation | None, data: Data) -> Ahead:
+        """Load ArviZ, and compile the chains if their shapes are known, in a second thread."""
         no_chains = settings.likelihood == "squared"
         constant = bool(np.all(data[0] == data[0][0]))  # the warning of it comes once
         if method_of(settings) is None or low_rank is not None or no_chains or constant:
-            return Ahead(None)
+            return Ahead(load_arviz)
 
         def compile_at_median() -> None:
             kernel = settings.kernel
@@ -431,7 +430,7 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
             problem = self._prepare(settings, low_rank, data, found)
             compile_chains(BMSVMGibbs(sampler=self.sampler), problem, self.num_chains)
 
-        return Ahead(compile_at_median)
+        return Ahead(compile_at_median, load_arviz)
 
     def _prepare(
         self,

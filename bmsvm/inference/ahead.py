@@ -19,29 +19,27 @@ from bmsvm.models.problem import Problem
 
 
 class Ahead:
-    """A call in a second thread, with float64 as in the first; what goes wrong in it is dropped.
+    """Calls in a second thread, with float64 as in the first; an error of a call is dropped.
 
     Parameters
     ----------
-    call
-        What to call; None for nothing.
+    calls
+        What to call, in order.
     """
 
-    def __init__(self, call: Callable[[], object] | None) -> None:
-        self._thread: threading.Thread | None = None
-        if call is not None:
-            self._thread = threading.Thread(target=_quietly, args=(call,), name="bmsvm: compile")
-            self._thread.start()
+    def __init__(self, *calls: Callable[[], object]) -> None:
+        self._thread = threading.Thread(target=_quietly, args=calls, name="bmsvm: load and compile")
+        self._thread.start()
 
     def wait(self) -> None:
-        """Return when the call has ended."""
-        if self._thread is not None:
-            self._thread.join()
+        """Return when all calls have ended."""
+        self._thread.join()
 
 
-def _quietly(call: Callable[[], object]) -> None:
-    with contextlib.suppress(Exception), jax.enable_x64(True):
-        call()  # what is wrong in it is wrong in the first thread too, and said there
+def _quietly(*calls: Callable[[], object]) -> None:
+    for call in calls:
+        with contextlib.suppress(Exception), jax.enable_x64(True):
+            call()  # what is wrong in it is wrong in the first thread too, and said there
 
 
 def compile_chains(kernel: BMSVMGibbs, problem: Problem, num_chains: int) -> None:

@@ -92,11 +92,13 @@ def best_power(
     """
     each = np.ones(len(labels)) if weights is None else np.asarray(weights, np.float64)
     chance = chance_of(int(np.sum(each > 0)))
-    rows = np.arange(len(labels))
+    rows, n_classes = np.arange(len(labels)), logits.shape[1]
+    below = logits - logits.max(axis=1, keepdims=True)
 
     def score(log_power: float) -> float:
-        own = sharpen(logits, float(np.exp(log_power)), chance)[rows, labels]
-        return float(each @ np.log(own))
+        parts = np.exp(np.exp(log_power) * below)
+        own = parts[rows, labels] / parts.sum(axis=1)
+        return float(each @ np.log((1 - chance) * own + chance / n_classes))
 
     def loss(log_power: float) -> float:
         return 0.5 * log_power**2 - score(log_power)
