@@ -4,7 +4,7 @@ ArviZ computes R-hat and effective sample size of many quantities. The limits ar
 which have converged seldom raise an alarm by chance. An effective size s, over m half chains, is
 enough if it is at least :data:`ENOUGH`. If all half chains have one distribution, approximately
 
-    R-hat^2 - 1  ~  (m/s) chi2(m - 1)/(m - 1),
+    R-hat^2 - 1  ~  (m/s) chi2(m - 1)/(m - 1).
 
 In simulated chains R-hat exceeds 1.05 for 23% of quantities at s = 100, and for 0.8% at s = 200.
 :func:`largest_r_hat` is the limit that any watched quantity exceeds with probability

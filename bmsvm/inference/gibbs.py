@@ -54,7 +54,7 @@ class BMSVMGibbs(MCMCKernel):
     ----------
     kernel, lengthscale, coupling, likelihood, hyperparameters, approximation
         The model; see :func:`bmsvm.prepare`. A prepared problem has its own settings. A setting
-        other than the default is then an error unless it agrees with the problem.
+        other than the default is then an error, unless the problem is known to have it.
     sampler
         ``"auto"``, ``"hmc"``, ``"gibbs"``, ``"paper"``, ``"table"``, or an object of
         :mod:`bmsvm.inference.samplers`.
