@@ -23,18 +23,19 @@ class Predictive:
     Parameters
     ----------
     calibrate
-        Whether probabilities are calibrated by leave-one-out; None: if the model allows it, that
-        is with ``coupling="sum_to_zero"`` and no kernel parameters that are sampled off a grid.
+        Whether probabilities are calibrated by leave-one-out. None: if the model allows it, which
+        needs ``coupling="sum_to_zero"`` and no kernel parameters that are sampled off a grid.
     squares
-        Whether they are pooled with least squares, in closed form, in the proportion that
-        leave-one-out finds best (:mod:`bmsvm.prediction.calibration`). Not without calibration.
+        Whether calibrated probabilities are pooled with those of least squares, in the proportion
+        that leave-one-out finds best (:mod:`bmsvm.prediction.calibration`).
     remainder
-        Whether a new row is as uncertain as the Gaussian process says, so that uncertainty grows
-        away from the data. If not, functions are the kernel expansion (1), and vanish there.
+        Whether functions at a new row have the conditional variance of the Gaussian process given
+        the training rows, so that uncertainty grows away from the data. If not, functions are the
+        kernel expansion (1), which vanishes far from the data.
     decision
-        ``"probability"``: predict the most probable class. ``"exclusion"``: the class whose
-        averaged probability of *not* being it, eq. (20), is smallest, which can contradict
-        ``predict_proba``.
+        ``"probability"``: predict the most probable class. ``"exclusion"``: predict the class with
+        the smallest averaged probability of *not* being the class of the row, eq. (20), which can
+        contradict ``predict_proba``.
     """
 
     calibrate: bool | None = None
@@ -85,9 +86,9 @@ class Predicting:
     def predict(self, X: Any, loss: ArrayLike | None = None) -> np.ndarray:
         """Predict the class of each row: shape (m,).
 
-        The most probable class, the first of equals; with ``predictive="paper"`` the class that is
-        least probably excluded, eq. (20); with a loss the class whose expected loss
-        ``sum_j p_j loss[j, k]`` is smallest.
+        The most probable class, the first of them in case of a tie. With ``predictive="paper"`` the
+        class with the smallest exclusion probability, eq. (20). With a loss the class k with the
+        smallest expected loss ``sum_j p_j loss[j, k]``.
 
         Parameters
         ----------
@@ -117,11 +118,12 @@ class Predicting:
         return np.log(self.predict_proba(X))
 
     def decision_function(self, X: Any) -> np.ndarray:
-        """Score of each class, the largest at the class that ``predict`` chooses.
+        """Score of each class, largest for the class that ``predict`` chooses.
 
-        The logarithm of what ``predict`` compares, less its mean over the classes: shape (m, c).
-        With two classes the log odds of the second, shape (m,). The posterior mean of the class
-        functions themselves, which may order the classes otherwise, is :meth:`class_functions`.
+        The logarithm of the number that ``predict`` maximises, minus its mean over the classes:
+        shape (m, c). With two classes the log odds of the second, shape (m,).
+        :meth:`class_functions` returns the posterior mean of the class functions, which may order
+        the classes differently.
         """
         merit = self._merit(X)
         if merit.shape[1] == 2:
@@ -129,7 +131,7 @@ class Predicting:
             return np.copysign(np.log1p(np.abs(lead) / merit.min(axis=1)), lead)
         logs = np.log(merit)
         scores = logs - logs.mean(axis=1, keepdims=True)
-        # Logarithms of neighbouring numbers may be equal, and the first of equals another class.
+        # Logarithms of neighbouring numbers may be equal; argmax would then take another class.
         rows, best = np.arange(len(merit)), merit.argmax(axis=1)
         scores[rows, best] = np.where(
             scores.argmax(axis=1) == best, scores[rows, best], np.nextafter(scores.max(1), np.inf)
@@ -145,13 +147,13 @@ class Predicting:
         """Posterior mean and variance of the class functions f, each of shape (m, c).
 
         As ``GaussianProcessClassifier.latent_mean_and_variance`` of scikit-learn, for any number of
-        classes. Over S draws, with ``g_js`` the function of class j of draw s, and ``h_js`` the
-        variance that the training rows leave to it at a new row::
+        classes. Over S draws, with ``g_js`` the function of class j of draw s, and ``h_js`` its
+        conditional variance at a new row given its values at the training rows::
 
             E f_j = mean_s g_js,    Var f_j = mean_s (g_js - E f_j)^2 + mean_s h_js
 
-        (:meth:`bmsvm.Posterior.latent_mean_and_variance`). These are functions of the posterior of
-        the model; probabilities are calibrated beyond that.
+        (:meth:`bmsvm.Posterior.latent_mean_and_variance`). Calibration changes probabilities, and
+        not these functions.
 
         Parameters
         ----------
@@ -227,19 +229,19 @@ class Predicting:
     def prediction_sets(
         self, X: Any, level: float = 0.9, *, method: str = "bayes", by_class: bool = False
     ) -> np.ndarray:
-        """Return sets of classes that hold the row's class with a given probability.
+        """Return sets of classes that contain the row's class with a given probability.
 
         Parameters
         ----------
         X : array-like of shape (m, p)
             Rows.
         level : float
-            Probability that the set holds the class.
+            Probability that the set contains the class.
         method : str
             ``"bayes"``: the smallest sets of that predictive probability. ``"conformal"``: sets by
-            jackknife+, which hold the class of a row like the training rows with probability at
-            least ``2 level - 1`` even if the model is wrong, and about ``level`` in practice; they
-            can be empty where no class fits.
+            jackknife+. If the row is exchangeable with the training rows, they contain its class
+            with probability at least ``2 level - 1`` even if the model is wrong, and about
+            ``level`` in practice. They can be empty where no class fits.
         by_class : bool
             Whether conformal sets reach the level within each class, not only on average.
 
@@ -264,10 +266,12 @@ class Predicting:
     ) -> np.ma.MaskedArray:
         """Predict the most probable class, or abstain, so that the expected error meets a target.
 
-        The most certain rows are accepted, as many as keep their expected error, the average of
-        one less the largest probability, at most ``error``. Which rows those are depends on all
-        of X. The promise is as good as the probabilities. Calibrated ones of n training rows and c
-        classes are at most ``1 - (1 - 1/c) 0.5/(n + 0.5)``: a smaller ``error`` masks every row.
+        The expected error of a row is one minus its largest probability. The most certain rows are
+        accepted, as many as keep the average of their expected errors at most ``error``, so that
+        the decision for a row depends on all rows of X. The target is met only if the
+        probabilities are right. Calibrated probabilities of n training rows and c classes are at
+        most ``1 - (1 - 1/c) 0.5/(n + 0.5)``: an ``error`` below ``(1 - 1/c) 0.5/(n + 0.5)`` masks
+        every row.
 
         Parameters
         ----------
@@ -276,8 +280,8 @@ class Predicting:
         error : float
             Target of the expected error among accepted rows.
         each_row : bool
-            Whether each accepted row has to meet the target on its own, which accepts fewer and
-            makes no row depend on another.
+            Whether each accepted row has to meet the target on its own. This accepts fewer rows,
+            and the decision for a row does not depend on the other rows.
 
         Returns
         -------

@@ -83,10 +83,10 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
     likelihood
         ``"normalized"`` (21), ``"hinge"`` (11), or ``"squared"``, the least-squares
         SVM, whose posterior needs no chain. The hinge is not a distribution of the labels, and says
-        too little with many classes. ``"auto"``: ``"normalized"``, and ``"squared"``, pooled with
-        a mode of logistic regression, where chains would take long: if ``n^2 (c - 1)`` is more than
-        a million (577 rows of four classes), unless a sampler, hyperparameters, or a way to choose
-        or sample the lengthscale is given.
+        too little with many classes. ``"auto"``: ``"normalized"`` while ``n^2 (c - 1)`` is at most
+        a million (577 rows of four classes); beyond, where chains would take long, ``"squared"``,
+        pooled with a mode of logistic regression. It stays ``"normalized"`` if a sampler,
+        hyperparameters, or a way to choose or sample the lengthscale is given.
     coupling
         ``"sum_to_zero"``, or ``"independent"`` as printed in the paper.
     kernel
@@ -97,9 +97,9 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
         chosen from the data too; else Gaussian.
     lengthscale
         theta of a stationary kernel, in units of the standardised features: a number, one per
-        feature, a way to choose it from the data first (``"mode-cv"`` or :class:`bmsvm.ModeCV`,
-        which chooses tau too; ``"squares-cv"`` or :class:`bmsvm.SquaresCV`), or ``"sample"`` or
-        :class:`bmsvm.Sampled`, with everything else.
+        feature, or a way to choose it from the data before sampling (``"mode-cv"`` or
+        :class:`bmsvm.ModeCV`, which chooses tau too; ``"squares-cv"`` or
+        :class:`bmsvm.SquaresCV`). ``"sample"`` or :class:`bmsvm.Sampled` makes it a parameter.
         ``"auto"``: ``"mode-cv"`` for ``"normalized"`` and the default hyperparameters, else
         ``"squares-cv"``.
     hyperparameters
@@ -109,13 +109,13 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
     approximation
         ``"exact"``; :class:`bmsvm.Nystrom` (``"nystrom"``) or :class:`bmsvm.Fourier`
         (``"fourier"``), Gram matrices of low rank, in time and memory linear in the rows.
-        ``"auto"``: Nystrom beyond 2000 rows, if the model allows it, and exact otherwise.
+        ``"auto"``: Nystrom beyond 2000 rows if the model allows it, else exact.
     sampler
         ``"auto"``, ``"hmc"``, ``"gibbs"``, ``"paper"``, ``"table"``, or an object such as
         :class:`bmsvm.HMC`. ``"auto"``: ``"table"`` under ``"squared"``, else ``"hmc"``.
     num_chains, num_warmup, num_samples
-        Number of chains, sweeps in which the sampler tunes itself, and the most draws of each
-        chain. Chains end earlier if their draws are enough
+        Number of chains, sweeps in which the sampler tunes itself, and largest number of draws of
+        each chain. Chains end earlier if their draws are enough
         (:func:`bmsvm.convergence.enough_draws`); those of :class:`bmsvm.Paper` do not.
         ``num_warmup=None`` is 150, or 75 if ``"mode-cv"`` has chosen tau.
     standardize
@@ -284,13 +284,13 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
         sample_weight : array-like of shape (n,), optional
             Weights of the rows.
         max_time : float, optional
-            Seconds after which the chains end with the draws that are finished, with a warning;
-            the choice of the lengthscale and the calibration come on top.
+            Seconds after which the chains end with the draws that are finished, with a warning.
+            The time of choosing the lengthscale and of calibration is not counted.
         checkpoint : path, optional
             A directory in which the chains are kept while they run (``store`` of
             :func:`bmsvm.run_chains`). If the process dies, the same call resumes from there, and
-            :meth:`fit_more` continues there too. A choice of the lengthscale is made again.
-            ``random_state`` must then be an integer.
+            :meth:`fit_more` continues there too. The lengthscale is chosen again, if it is chosen
+            from the data. ``random_state`` must then be an integer.
         """
         self._check_settings(checkpoint)
         if max_time is not None:
@@ -419,7 +419,7 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
     def _load_ahead(self, settings: Settings, low_rank: Approximation | None, data: Data) -> Ahead:
         """Load ArviZ, and compile the chains if their shapes are known, in a second thread."""
         no_chains = settings.likelihood == "squared"
-        constant = bool(np.all(data[0] == data[0][0]))  # the warning of it comes once
+        constant = bool(np.all(data[0] == data[0][0]))  # warned of by the choice of theta
         if method_of(settings) is None or low_rank is not None or no_chains or constant:
             return Ahead(load_arviz)
 
@@ -488,7 +488,7 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
         )
 
     def _enough(self, problem: Problem) -> Enough | None:
-        """Return what says that draws are enough; None if all are to be made."""
+        """Return the rule by which chains end early; None if they make all draws."""
         if isinstance(as_sampler(self.sampler), Paper):  # runs as printed
             return None
 
@@ -514,7 +514,7 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
     def _summarise(
         self, run: Run, predictive: PredictiveDistribution, settings: Settings, asked: int
     ) -> None:
-        """Keep what was found, and check whether the chains have converged."""
+        """Set the fitted attributes, and check whether the chains have converged."""
         posterior, sampled = predictive.posterior, run.samples.get("lengthscale")
         rows, fixed = posterior.training_rows, posterior.lengthscale
         self.lengthscale_ = fixed if sampled is None else np.median(sampled, axis=(0, 1))
@@ -547,7 +547,7 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
         )
 
     def _predictive(self, posterior: Posterior, settings: Settings) -> PredictiveDistribution:
-        """Calibrate the posterior, if the model allows it and nobody interrupts."""
+        """Calibrate the posterior, if the model allows it and the user does not interrupt."""
         how, plain = as_predictive(self.predictive), PredictiveDistribution(posterior)
         problem, theta = posterior.problem, posterior.lengthscale
         kernels: tuple[Kernel, ...] = (settings.kernel,)

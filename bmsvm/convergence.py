@@ -1,16 +1,16 @@
-"""Whether a fit can be trusted: what is watched after sampling, and what to do about it.
+"""Convergence diagnostics of a fit, their limits, and advice if a limit is exceeded.
 
-R-hat and effective sample size of many quantities are by ArviZ. The limits are such that chains
-which have converged raise no alarm by chance. An effective size s, over m half chains, is enough if
-it is at least :data:`ENOUGH`. Then, if all half chains have one distribution, about
+ArviZ computes R-hat and effective sample size of many quantities. The limits are such that chains
+which have converged seldom raise an alarm by chance. An effective size s, over m half chains, is
+enough if it is at least :data:`ENOUGH`. If all half chains have one distribution, approximately
 
-    R-hat^2 - 1  ~  (m/s) chi2(m - 1)/(m - 1),
+    R-hat^2 - 1  ~  (m/s) chi2(m - 1)/(m - 1).
 
-so that 1.05, say, is exceeded by one quantity in five at s = 100, and by one in 130 at s = 200.
-:func:`largest_r_hat` is the quantile of it at which none of all watched quantities exceeds it, but
-with probability :data:`FALSE_ALARM`. Estimates of the effective size vary as much: an effective
-size of 100 is estimated below :data:`SMALLEST_ESS` with probability 0.04, one of 200 with 0.0004,
-one of 400 never in 3000 cases (4 chains of 200 draws, autoregressive).
+In simulated chains R-hat exceeds 1.05 for 23% of quantities at s = 100, and for 0.8% at s = 200.
+:func:`largest_r_hat` is the limit that any watched quantity exceeds with probability
+:data:`FALSE_ALARM`. Estimates of the effective size vary too: an effective size of 100 is estimated
+below :data:`SMALLEST_ESS` with probability 0.04, one of 200 with 0.0003, and one of 400 never in
+3000 cases (4 autoregressive chains of 200 draws, ``python benchmarks/limits.py``).
 """
 
 from __future__ import annotations
@@ -36,33 +36,33 @@ ENOUGH = 100.0
 """Effective sample size of all chains that is enough."""
 
 FALSE_ALARM = 0.001
-"""Probability that R-hat of any watched quantity is too large though it has this size."""
+"""Probability that R-hat of any watched quantity exceeds its limit at this effective size."""
 
 SMALLEST_ESS = 50.0
 """Estimated effective sample size below which there is an alarm."""
 
 FEWEST_DRAWS = 10
-"""Draws of a chain below which nothing can be said."""
+"""Fewest draws of a chain from which convergence is judged."""
 
 WATCHED_ROWS = 10
 """Training rows at which the functions are watched."""
 
 FEWEST_ROWS = 3
 WATCHED_FUNCTIONS = 60
-"""Fewest of these rows, and about how many functions are watched, if there are many classes."""
+"""Fewest of these rows, and approximate number of watched functions, with many classes."""
 
 SOONEST = 50
-"""Draws of each chain before which chains do not end."""
+"""Fewest draws of each chain after which chains may end."""
 
 GOOD_R_HAT, GOOD_ESS, GOOD_ERROR = 1.05, 200.0, 0.015
 """R-hat, effective size, and Monte Carlo error of probabilities, at which chains may end."""
 
 SMALLEST_ACCEPTANCE = 0.3
-"""Mean acceptance of a chain's trajectories; warm-up tunes it to 0.7 or more."""
+"""Mean acceptance of a chain's trajectories; warm-up tunes the step size to 0.65."""
 
 SHORTEST_TRAJECTORY = 0.5
-"""Mean length of a chain's trajectories, in posterior standard deviations. Draws so far apart have
-correlation cos(0.5) = 0.88, and 16 of them are worth one."""
+"""Mean length of a chain's trajectories, in posterior standard deviations. Successive draws then
+have correlation cos(0.5) = 0.88, and 16 draws are worth one independent draw."""
 
 LARGEST_BASIS_ERROR = 0.05
 """Mean distance of class probabilities from those of the exact Gram matrix."""
@@ -83,8 +83,8 @@ def _functions_at(
 ) -> np.ndarray:
     """Class functions of draws at training rows, shape (chain, draw, m, c).
 
-    Where the kernel is sampled off a grid, the basis differs from draw to draw, and these are the
-    scores of the rows.
+    If the kernel is sampled off a grid, the basis differs from draw to draw, and the scores of the
+    rows are returned instead.
     """
     if problem.family is not None:
         return np.asarray(samples["scores"])[:, :, rows]
@@ -103,7 +103,7 @@ def _functions_at(
 
 
 class Watched(NamedTuple):
-    """What is watched of draws.
+    """Quantities by which convergence is judged.
 
     quantities
         By name, each of shape (chain, draw): the logarithms of sigma2, tau and theta, and the
@@ -119,7 +119,7 @@ class Watched(NamedTuple):
 def watch(
     samples: Mapping[str, np.ndarray], problem: Problem, n_rows: int, classes: np.ndarray
 ) -> Watched:
-    """Take what is watched from draws.
+    """Compute the watched quantities from draws.
 
     Parameters
     ----------
@@ -154,10 +154,10 @@ def enough_draws(
 ) -> bool:
     """Whether draws are enough, so that chains may end; arguments as in :func:`watch`.
 
-    They are if there are 50 of each chain; every watched quantity has an R-hat of at most 1.05 and
-    an effective size of at least 200; and the Monte Carlo error of the class probabilities of
-    watched rows, their standard deviation over the root of their effective size, is at most 0.015.
-    A tau that its prior holds is left out: its draws tell of nothing else.
+    They are enough if each chain has at least 50; every watched quantity has an R-hat of at most
+    1.05 and an effective size of at least 200; and the Monte Carlo error of the class probabilities
+    of watched rows, their standard deviation over the root of their effective size, is at most
+    0.015. tau is left out if its prior outweighs the data (``holds_precision``).
     """
     watched = watch(samples, problem, n_rows, classes)
     held = {"precision"} if holds_precision(problem) else set()
@@ -174,7 +174,7 @@ def enough_draws(
 def diagnose(quantities: dict[str, np.ndarray]) -> dict[str, Diagnosis]:
     """Rank-normalised split R-hat and bulk effective sample size of quantities (chain, draw).
 
-    A quantity that never moves is left out, and so is everything if there are too few draws.
+    A constant quantity is left out. The result is empty if there are too few draws.
     """
     names, values = _moving(quantities)
     if not names or values.shape[1] < FEWEST_DRAWS:
@@ -194,7 +194,7 @@ def _moving(quantities: Mapping[str, np.ndarray]) -> tuple[list[str], np.ndarray
 
 
 def _two_chains(values: np.ndarray) -> np.ndarray:
-    """Return chains (chain, draw, quantity), one of them as its two halves."""
+    """Return chains (chain, draw, quantity); a single chain is split into its two halves."""
     if values.shape[0] > 1:
         return values
     half = values.shape[1] // 2
@@ -202,12 +202,12 @@ def _two_chains(values: np.ndarray) -> np.ndarray:
 
 
 def _r_hats(values: np.ndarray) -> np.ndarray:
-    """R-hat by ArviZ of quantities (chain, draw, quantity); infinite where chains stand still."""
+    """R-hat of quantities (chain, draw, quantity); infinite where all chains are constant."""
     values = _two_chains(values)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         found = np.asarray(arviz.rhat(arviz.convert_to_dataset({"x": values}))["x"])
-    # Chains that stand still in different places have no variance to divide by, up to rounding.
+    # Constant chains at different values have no variance to divide by, up to rounding.
     still = np.all(np.ptp(values, axis=1) == 0, axis=0)
     return np.where(np.isfinite(found) & ~still, found, np.inf)
 
@@ -224,10 +224,10 @@ def _sizes(values: np.ndarray) -> np.ndarray:
 
 
 def largest_r_hat(num_chains: int, num_quantities: int) -> float:
-    """R-hat that no quantity exceeds by chance, if the effective size is :data:`ENOUGH`.
+    """Limit that R-hat seldom exceeds by chance, if the effective size is :data:`ENOUGH`.
 
-    There are two tests of each quantity, of its ranks and of their distances from the median. One
-    chain is judged as two.
+    Each quantity is tested twice, by its ranks and by their distances from the median. A single
+    chain counts as two.
     """
     m = 2 * max(num_chains, 2)
     level = FALSE_ALARM / (2 * max(num_quantities, 1))
@@ -269,7 +269,7 @@ def advice(
 
 
 class Check(NamedTuple):
-    """A number that should be on one side of a limit.
+    """A diagnostic with its limit.
 
     value, limit
         The number, and its limit.
@@ -286,7 +286,7 @@ class Check(NamedTuple):
 
     @property
     def passed(self) -> bool:
-        """Whether the number is on the good side."""
+        """Whether the number is within its limit."""
         return self.value <= self.limit if self.largest else self.value >= self.limit
 
     def judged(self) -> Check:
@@ -303,8 +303,8 @@ def sampler_checks(samples: Mapping[str, np.ndarray]) -> dict[str, Check]:
     """Check the trajectories of each chain, if the sampler has any.
 
     ``acceptance`` is the smallest mean acceptance probability of a chain, and ``trajectory`` the
-    smallest mean length of its trajectories, in posterior standard deviations. The second falls
-    where trajectories would need more steps than the sampler's largest number.
+    smallest mean length of its trajectories, in posterior standard deviations. The length falls
+    if trajectories would need more steps than the sampler allows.
 
     Parameters
     ----------
@@ -343,7 +343,7 @@ def basis_checks(error: float | None, columns: int, n_rows: int) -> dict[str, Ch
     error
         ``PredictiveDistribution.basis_error``; None if there is nothing to check.
     columns, n_rows
-        Of the basis, and of the data.
+        Number of columns of the basis, and of rows of the data.
     """
     if error is None:
         return {}

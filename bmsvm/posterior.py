@@ -1,4 +1,4 @@
-"""The posterior: draws of the chains, and the functions and probabilities that they give.
+"""The posterior: draws of the chains, and class functions and probabilities computed from them.
 
 ``BMSVMClassifier.fit`` keeps a :class:`Posterior` as ``model.posterior_``. With draws of
 ``numpyro.infer.MCMC``: ``Posterior.from_numpyro(mcmc)``.
@@ -43,7 +43,7 @@ POINTS = 16
 """Points at which the noise of the scores is integrated, for each draw; a power of two."""
 
 NOISE_STREAM, REMAINDER_STREAM = 1, 2
-"""Set the two sequences of points apart."""
+"""Separate the two sequences of points."""
 
 TINY = float(np.finfo(np.float32).tiny)
 
@@ -56,9 +56,9 @@ class Evaluated(NamedTuple):
     functions
         Class functions, shape (m, c, s).
     probabilities
-        Class probabilities p(y | f), the noise of the scores integrated, shape (m, c, s).
+        Class probabilities p(y | f), with the noise of the scores integrated out, shape (m, c, s).
 
-    What was not asked for is empty.
+    Arrays that were not requested are empty.
     """
 
     rows: slice
@@ -70,9 +70,10 @@ class Evaluated(NamedTuple):
 class Posterior:
     """Posterior draws, and predictions from them.
 
-    Rows are as the kernel sees them, shape (m, p): those of a classifier's ``posterior_`` are
-    standardised, ``model.standardized_rows(X)``. If the kernel is precomputed they are kernel
-    values with the training rows, shape (m, n). Classes are in the order of ``numpy.unique(y)``.
+    Rows are in the form that the kernel takes, shape (m, p). For the ``posterior_`` of a classifier
+    they must be standardised: ``model.standardized_rows(X)``. If the kernel is precomputed, they
+    are kernel values with the training rows, shape (m, n). Classes are in the order of
+    ``numpy.unique(y)``.
 
     Parameters
     ----------
@@ -91,11 +92,11 @@ class Posterior:
     lengthscale
         theta, if it was fixed.
     remainder
-        Whether new rows have the variance that the training rows leave to the Gaussian process, so
-        that uncertainty grows away from the data. If not, functions are the kernel expansion (1),
-        and vanish there.
+        Whether functions at new rows have the conditional variance of the Gaussian process given
+        the training rows, so that uncertainty grows away from the data. If not, functions are the
+        kernel expansion (1), which vanishes far from the data.
     seed
-        Seed of the points at which what is random beyond the draws is integrated.
+        Seed of the quasi-random points for the noise of the scores and for that variance.
     """
 
     samples: Mapping[str, np.ndarray]
@@ -131,24 +132,24 @@ class Posterior:
     ) -> Posterior:
         """Return the posterior of a finished ``numpyro.infer.MCMC`` or :func:`bmsvm.run_chains`.
 
-        Predictions at new rows are ``Posterior.from_numpyro(mcmc).probabilities(X_new)``. New rows
-        have the units of the rows of the run: nothing is standardised here.
+        ``Posterior.from_numpyro(mcmc).probabilities(X_new)`` predicts new rows, which must be in
+        the units of the rows of the run: nothing is standardised here.
 
         Parameters
         ----------
         mcmc
             A run of :class:`bmsvm.BMSVMGibbs`, of NUTS on
-            :func:`bmsvm.models.hierarchical_model`, or of ``numpyro.infer.Gibbs`` of both. Where it
-            has integrated the weights out, they are drawn given the scores. Or what
-            :func:`bmsvm.run_chains` returns.
+            :func:`bmsvm.models.hierarchical_model`, or of ``numpyro.infer.Gibbs`` with both; or
+            the result of :func:`bmsvm.run_chains`. Weights that the run has integrated out are
+            drawn given the scores.
         X
             Training rows (n, p); needed after :func:`bmsvm.run_chains`, or if the run was given a
-            prepared problem, and not ``X, y``.
+            prepared problem instead of ``X, y``.
         kernel, lengthscale
             As given to :func:`bmsvm.prepare`; needed with X. Default: those of the sampler, if it
             has them; otherwise the kernel is ``"gaussian"``, and a lengthscale must be given.
         remainder, seed
-            As in :class:`Posterior`; the seed is that of weights too.
+            As in :class:`Posterior`; the seed is also used to draw weights.
 
         Raises
         ------
@@ -200,7 +201,8 @@ class Posterior:
     def _points(self, per_draw: int, stream: int) -> np.ndarray:
         """Return standard normal points of each draw, shape (s, per_draw, k).
 
-        They go to draws in the order of time, so that longer chains keep those of shorter ones.
+        They are assigned in the order in which draws were made, so that a draw keeps its points if
+        the chains are continued.
         """
         chains, draws = self.shape
         order = np.arange(self.n_draws).reshape(draws, chains).T.ravel()
@@ -219,7 +221,7 @@ class Posterior:
         )
 
     def _stages(self) -> Iterator[Stage]:
-        """Draws by kernel; off a grid each has its own, which is factored again in each call."""
+        """Draws grouped by kernel; off a grid each draw's kernel is factored in each call."""
         family = self.problem.family
         return iter(self._fixed_stages) if family is None else family_stages(self.flat, family)
 
@@ -255,8 +257,7 @@ class Posterior:
         points
             Points at which the noise of the scores is integrated, for each draw; a power of two.
         remainder
-            Whether new rows have the variance that the training rows leave. Default: that of the
-            posterior.
+            As in the parameters of the class. Default: that of the posterior.
         """
         rows = check_matrix(rows, np.shape(self.training_rows)[-1])
         draws = self._draws(points)
@@ -283,7 +284,7 @@ class Posterior:
     def probabilities(self, rows: np.ndarray) -> np.ndarray:
         """Class probabilities p(y | f), averaged over the draws: shape (m, c).
 
-        Those of the posterior as it is; :class:`bmsvm.PredictiveDistribution` calibrates them.
+        They are not calibrated; :class:`bmsvm.PredictiveDistribution` calibrates them.
         """
         means = np.empty((len(rows), self.n_classes))
         for part in self.evaluate(rows, functions=False):
@@ -293,7 +294,7 @@ class Posterior:
     def positive(self, draws: np.ndarray) -> np.ndarray:
         """Class probabilities of draws (m, c, s) in float64, none of them zero.
 
-        Zeros come from the range of float32.
+        In float32 small probabilities underflow to zero.
         """
         draws = draws.astype(np.float64) + TINY
         return draws / draws.sum(axis=1, keepdims=True)
@@ -315,8 +316,8 @@ class Posterior:
             E f_j   = mean_s g_js
             Var f_j = mean_s (g_js - E f_j)^2 + mean_s h_js.
 
-        ``1 - 1/c`` is there because functions sum to zero over the classes. The noise sigma2 of
-        the scores is not part of it; nor are remainders if the posterior has none.
+        The factor ``1 - 1/c`` follows from the zero sum of the functions over the classes. The
+        noise sigma2 of the scores is not included. With ``remainder=False`` h is zero.
         """
         means, variances = (np.empty((len(rows), self.n_classes)) for _ in range(2))
         to_classes = class_map(self.problem.coupling, self.n_classes)
@@ -346,7 +347,7 @@ class Posterior:
     # The training rows ----------------------------------------------------------------------
 
     def log_likelihood(self, *, thin: int = 1) -> tuple[LabelsGivenOthers, np.ndarray]:
-        """``log p(y_i | other labels, theta, tau, sigma2)`` of draws and training rows; and rows.
+        """``log p(y_i | other labels, theta, tau, sigma2)`` of each draw, and the indices of rows.
 
         Scores and functions are integrated out (:mod:`bmsvm.prediction.labels_given_others`), as
         ArviZ's leave-one-out needs. Under ``hinge`` and ``squared`` p is the pseudo-likelihood.
@@ -354,7 +355,7 @@ class Posterior:
         Parameters
         ----------
         thin
-            Take each ``thin``-th draw of a chain.
+            Use every ``thin``-th draw of a chain.
 
         Returns
         -------
@@ -368,8 +369,8 @@ class Posterior:
     def leave_one_out(self, *, max_draws: int | None = None, num_nodes: int = 128) -> LeaveOneOut:
         """Predict each training row as if its label had not been seen, by importance sampling.
 
-        Under ``squared`` from the table of the posterior, exactly, and not from draws. Of more than
-        2000 rows so many, chosen at random, if the Gram matrix is of low rank.
+        Under ``squared`` predictions are exact, from the table of the posterior instead of draws.
+        With a Gram matrix of low rank at most 2000 rows, chosen at random, are predicted.
 
         Parameters
         ----------
@@ -383,11 +384,11 @@ class Posterior:
         return LeaveOneOut(*(part[real] for part in found))
 
     def held_out_draws(self) -> tuple[HeldOutDraws, np.ndarray]:
-        """Class probabilities of training rows by draws without their labels; and which rows.
+        """Class probabilities of training rows without their labels, and the indices of the rows.
 
-        At most 200 draws; of more than 2000 rows so many if the Gram matrix is of low rank.
+        At most 200 draws are used, and with a Gram matrix of low rank at most 2000 rows.
         """
-        # As functions at new rows: those of a precomputed kernel have no remainder either.
+        # As at new rows, where a precomputed kernel has no remainder either.
         remainder = self.remainder and not isinstance(as_kernel(self.kernel), Precomputed)
         return held_out(self.samples, self.problem, seed=self.seed, remainder=remainder)
 

@@ -1,4 +1,4 @@
-"""The predictive distribution: one source of every number that a fitted model reports.
+"""The predictive distribution, from which every reported prediction is computed.
 
 ``BMSVMClassifier.fit`` keeps a :class:`PredictiveDistribution` as ``model.predictive_``.
 """
@@ -30,13 +30,13 @@ from bmsvm.prediction.logistic import averaged, logistic_modes
 from bmsvm.prediction.squares import LeastSquares, Root, least_squares, roots_of
 
 SQUARES_ROWS = 16384
-"""Rows that least squares fit at least, if there are more and the basis is of low rank."""
+"""With a basis of low rank least squares use this many rows, and those of leave-one-out."""
 
 CACHED = ("basis_error", "held_out_rows")
-"""Attributes that are found again when they are asked for."""
+"""Cached attributes, which are computed again on first access after unpickling."""
 
 LABEL_STREAM = 3
-"""Sets the random numbers of labels apart from those of the posterior."""
+"""Separates the random numbers of labels from those of the posterior."""
 
 
 class PredictiveDraws(NamedTuple):
@@ -73,7 +73,7 @@ class _HeldOut(NamedTuple):
 class PredictiveDistribution:
     """Class probabilities of new rows, as draws.
 
-    Rows are as in :class:`bmsvm.Posterior`.
+    Rows are in the form that the kernel takes; see :class:`bmsvm.Posterior`.
 
     Parameters
     ----------
@@ -81,9 +81,9 @@ class PredictiveDistribution:
         The posterior of the model.
     calibration
         How its draws are calibrated, and pooled with least squares
-        (:mod:`bmsvm.prediction.calibration`); None: they are taken as they are.
+        (:mod:`bmsvm.prediction.calibration`); None: they are not calibrated.
     squares
-        Least squares, if they are in the pool.
+        The least-squares fit, if the draws are pooled with one.
     """
 
     posterior: Posterior
@@ -98,7 +98,7 @@ class PredictiveDistribution:
         rows
             The rows.
         functions
-            Whether class functions of the posterior are wanted too.
+            Whether to compute the class functions of the posterior too.
         """
         for part in self.posterior.evaluate(rows, functions=functions):
             q = self.posterior.positive(part.probabilities)
@@ -165,12 +165,12 @@ class PredictiveDistribution:
         Parameters
         ----------
         squares
-            Kernels of the least squares with which it is pooled, which are averaged; none: it is
-            not pooled.
+            Kernels of the least-squares fits that are averaged and pooled with the draws. Empty:
+            the draws are not pooled.
         lengthscale
-            theta of these; None: several are averaged, but not under ``squared``. With a basis of
-            low rank it is that of the basis; where this was sampled on a grid, the value nearest to
-            its posterior median.
+            theta of these kernels. None: fits at several values are averaged, but not under
+            ``squared``. With a basis of low rank theta is that of the basis; if theta was sampled
+            on a grid, the value nearest to its posterior median.
         """
         held_out, fit = self._held_out(squares, lengthscale)
         calibration = best_calibration(
@@ -181,7 +181,7 @@ class PredictiveDistribution:
     def _held_out(
         self, squares: tuple[Kernel, ...], lengthscale: Any
     ) -> tuple[_HeldOut, LeastSquares | None]:
-        """Predict training rows without their labels; and fit least squares, if wanted."""
+        """Predict training rows without their labels; fit least squares if kernels are given."""
         posterior, problem = self.posterior, self.posterior.problem
         n = len(posterior.training_rows)  # rows beyond are spare ones
         labels = np.asarray(problem.labels)
@@ -218,9 +218,9 @@ class PredictiveDistribution:
 
     @functools.cached_property
     def basis_error(self) -> float | None:
-        """Mean distance of class probabilities from those of the exact Gram matrix, estimated.
+        """Estimated mean distance of class probabilities from those of the exact Gram matrix.
 
-        None if the Gram matrix is exact, or was not approximated by landmarks
+        None if the Gram matrix is exact or is not approximated by landmarks
         (:mod:`bmsvm.prediction.basis_error`).
         """
         problem, n = self.posterior.problem, len(self.posterior.training_rows)
@@ -232,7 +232,7 @@ class PredictiveDistribution:
 
     @functools.cached_property
     def held_out_rows(self) -> HeldOutRows:
-        """Training rows, each predicted without its label, as conformal sets need them.
+        """Training rows, each predicted without its label, for conformal sets.
 
         At most 2000 of them, chosen at random, if the Gram matrix is of low rank.
         """
@@ -259,9 +259,9 @@ class PredictiveDistribution:
         rows
             The rows.
         level
-            Share of rows whose set should hold their class.
+            Share of rows whose set should contain their class.
         by_class
-            Whether that holds within each class.
+            Whether the share should be reached within each class.
         """
         check_probability("level", level)
         held_out = self.held_out_rows
@@ -278,7 +278,7 @@ class PredictiveDistribution:
 
 
 def _one_basis(posterior: Posterior) -> tuple[Problem, Any]:
-    """Problem of one basis of low rank, and its theta: of a grid, that of the posterior median."""
+    """Problem of one basis of low rank, and its theta; on a grid, at the posterior median."""
     problem = posterior.problem
     if problem.grid is None:
         return problem, posterior.lengthscale

@@ -1,7 +1,7 @@
-"""The NumPyro kernel: a sampler of this package as ``numpyro.infer.MCMC`` runs it.
+"""The NumPyro kernel, by which ``numpyro.infer.MCMC`` runs the samplers of this package.
 
-It holds no data: they enter through ``run(key, X, y)``, and all that a chain needs is in its
-state. :func:`bmsvm.run_chains` runs the same kernel without compiling anew for each run.
+It holds no data: ``run(key, X, y)`` passes them, and the state of a chain holds all that the chain
+needs. :func:`bmsvm.run_chains` runs the same kernel without compiling again for each run.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ MACHINE_SITES = (
 """Sites of :func:`bmsvm.models.hierarchical_model` with ``integrate_weights=False``."""
 
 ROUNDING = 64
-"""Largest relative difference of log densities that is rounding, in units of the precision."""
+"""Largest relative difference of log densities due to rounding, in units of machine epsilon."""
 
 
 class BMSVMGibbs(MCMCKernel):
@@ -53,20 +53,20 @@ class BMSVMGibbs(MCMCKernel):
     Parameters
     ----------
     kernel, lengthscale, coupling, likelihood, hyperparameters, approximation
-        The model; see :func:`bmsvm.prepare`. Data that are prepared already have their own, and
-        another one given here is refused unless it is the default.
+        The model; see :func:`bmsvm.prepare`. A prepared problem has its own settings. A setting
+        other than the default is then an error, unless the problem is known to have it.
     sampler
         ``"auto"``, ``"hmc"``, ``"gibbs"``, ``"paper"``, ``"table"``, or an object of
         :mod:`bmsvm.inference.samplers`.
     model
         The larger model, for use as a block of ``numpyro.infer.Gibbs``; docs/howto.md has an
-        example. Its first argument is the problem, whose theta must be fixed. The kernel then owns
-        :data:`MACHINE_SITES`, and starts at their ``init_params``, by default draws from their
-        prior. The larger model may depend on these sites only through
+        example. Its first argument is the problem, whose theta must be fixed. The kernel then
+        samples :data:`MACHINE_SITES`, and starts at their ``init_params``, by default draws from
+        their prior. The larger model may depend on these sites only through
         ``hierarchical_model(given(problem, sites), integrate_weights=False)``.
     given
-        ``given(problem, sites) -> problem`` says how the other sites of the larger model enter
-        this one, for example through its hyperparameters. Default: not at all.
+        ``given(problem, sites) -> problem`` returns the problem given the other sites of the larger
+        model, for example with other hyperparameters. Default: the problem does not depend on them.
 
     Examples
     --------
@@ -150,13 +150,13 @@ class BMSVMGibbs(MCMCKernel):
 
     @property
     def default_fields(self) -> tuple[str, ...]:
-        """Fields that ``MCMC`` keeps of every draw."""
+        """Fields that ``MCMC`` stores for every draw."""
         theta = ("lengthscale_accept_prob",) if self.samples_theta else ()
         return (self.sample_field, "accept_prob", "step_size", *theta)
 
     @property
     def model(self) -> Callable[..., Any]:
-        """The larger model; or that of the labels given the scores, which ArviZ reads."""
+        """The larger model; else the model of the labels given the scores, for ArviZ."""
         return observation_model(self._labels) if self._larger is None else self._larger
 
     @property
@@ -192,10 +192,10 @@ class BMSVMGibbs(MCMCKernel):
         row_weights: ArrayLike | None = None,
         spare_rows: int = 0,
     ) -> Problem:
-        """Check and factor the data; a problem passes through.
+        """Check and factor the data; a problem is returned unchanged.
 
         To sample a problem with :func:`bmsvm.run_chains` or ``MCMC``, give only a sampler to
-        ``BMSVMGibbs``: the problem has the settings of the model.
+        ``BMSVMGibbs``: the settings of the model are those of the problem.
         """
         if isinstance(X, Problem):
             return X
@@ -216,7 +216,7 @@ class BMSVMGibbs(MCMCKernel):
             )
 
     def algorithm(self, problem: Problem) -> Algorithm:
-        """Return the Markov chain that samples a problem; HMC where ``"auto"`` is the table."""
+        """Return the Markov chain that samples a problem; HMC if ``"auto"`` means ``Table``."""
         sampler = self.sampler_of(problem)
         by_default = isinstance(sampler, Table) and self.sampler == "auto"
         return (HMC() if by_default else sampler).algorithm(problem)
@@ -231,9 +231,9 @@ class BMSVMGibbs(MCMCKernel):
         )
 
     def check_settings(self, problem: Problem) -> None:
-        """Raise ``ValueError`` for a setting of the model that a prepared problem may not have.
+        """Raise ``ValueError`` for a setting that may contradict a prepared problem.
 
-        A problem does not tell its kernel and lengthscale: any that is given here is refused.
+        A problem does not store its kernel and lengthscale, so any given here is an error.
         """
         theta = self.samples_theta and problem.samples_kernel
         hyper = jax.tree.leaves(self.hyperparameters), jax.tree.leaves(problem.hyper)
@@ -254,7 +254,7 @@ class BMSVMGibbs(MCMCKernel):
                 )
 
     def _problem(self, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None) -> Problem:
-        """Return the problem of the model's arguments, given the other sites of a larger model."""
+        """Return the problem from the model's arguments and the other sites of a larger model."""
         kwargs = dict(kwargs or {})
         sites = kwargs.pop(GIBBS_SITES_KWARG, {})
         if self._larger is None:
@@ -268,9 +268,10 @@ class BMSVMGibbs(MCMCKernel):
         return problem if self.given is None else self.given(problem, sites)
 
     def _check_block(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """Raise ``ValueError`` for sites of no block, or if more depends on the machine's sites.
+        """Raise ``ValueError`` if the larger model does not suit this block.
 
-        The log density of both models must change alike between two values of these sites.
+        Every other site must belong to a block. Between two values of the machine's sites the log
+        densities of the larger model and of ``hierarchical_model`` must change by the same amount.
         """
         known = {*MACHINE_SITES, *kwargs.get(GIBBS_SITES_KWARG, {})}
         kwargs = {name: value for name, value in kwargs.items() if name != GIBBS_SITES_KWARG}
@@ -318,9 +319,9 @@ class BMSVMGibbs(MCMCKernel):
         model_args: Any,
         model_kwargs: Any,
     ) -> BMSVMState:
-        """Start chains; ``init_params`` may hold the sites that the algorithm can start at.
+        """Start chains; ``init_params`` may contain the sites that the algorithm can start at.
 
-        A block of a larger model may hold all of :data:`MACHINE_SITES`.
+        For a block of a larger model these are :data:`MACHINE_SITES`.
         """
         kwargs = model_kwargs or {}
         first = model_args[0] if model_args else kwargs.get("X", kwargs.get("problem"))
@@ -354,7 +355,7 @@ class BMSVMGibbs(MCMCKernel):
         return moving._replace(problem=problem)
 
     def _check_printed_ratio(self, problem: Problem) -> None:
-        """Raise ``ValueError`` if theta could not move by the printed ratio, which has |K|."""
+        """Raise ``ValueError`` if K is singular: the printed ratio of theta contains |K|."""
         sampler = self.sampler_of(problem)
         if not (isinstance(sampler, Paper) and sampler.printed_ratio and problem.samples_kernel):
             return
@@ -376,10 +377,9 @@ class BMSVMGibbs(MCMCKernel):
         return advance(state, algorithm, composed=self.is_block)
 
     def refresh(self, state: BMSVMState, model_args: Any, model_kwargs: Any) -> BMSVMState:
-        """Return the state under other values of the sites that the model is conditioned on.
+        """Return the state given other values of the sites that the model is conditioned on.
 
-        In a larger model the machine's own sites stay, and the position is computed again from
-        them.
+        In a larger model the machine's own sites stay, and the position is recomputed from them.
         """
         problem = self._problem(model_args, model_kwargs)
         if self._larger is None:
@@ -421,9 +421,9 @@ def check_precision(problem: Problem) -> None:
 
 
 def _concrete() -> AbstractContextManager[Any]:
-    """Compute now: parallel chains and ArviZ call while tracing, and data are concrete.
+    """Evaluate at once while JAX is tracing, as in calls by parallel chains and ArviZ.
 
-    Otherwise nothing is changed, or programs would be compiled once inside and once outside.
+    Outside of tracing nothing changes, so that no program is compiled twice.
     """
     tracing = isinstance(jnp.zeros(()), jax.core.Tracer)
     return jax.ensure_compile_time_eval() if tracing else nullcontext()

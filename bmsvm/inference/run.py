@@ -1,8 +1,8 @@
-"""The chain driver: chains run in chunks, compiled once for each shape, interrupted and resumed.
+"""The chain driver: runs chains in chunks, compiles once for each shape, interrupts and resumes.
 
-``numpyro.infer.MCMC`` runs :class:`~bmsvm.BMSVMGibbs` too, and compiles anew in every ``run``.
-Here one program of a few sweeps serves warm-up and sampling, of any length, and every later fit of
-the same shape.
+``numpyro.infer.MCMC`` runs :class:`~bmsvm.BMSVMGibbs` too, but compiles again in every ``run``.
+Here one compiled program of a few sweeps is used for warm-up and sampling of any length, and for
+later fits of the same shape.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from bmsvm.inference.tabled import table_advancing, table_state
 from bmsvm.models.problem import Problem
 
 Enough = Callable[[Mapping[str, np.ndarray]], bool]
-"""``enough(samples)``: whether draws, each site of shape (chain, draw, ...), are enough."""
+"""``enough(samples)``: whether the draws, (chain, draw, ...) for each site, are enough."""
 
 Ended = Literal["complete", "enough", "interrupted", "time"]
-"""How a run ended: all draws were made; those made were enough; Ctrl-C; the time was over."""
+"""How a run ended: with all draws, with enough draws, by Ctrl-C, or at the time limit."""
 
 Advance = Callable[
     [BMSVMState, int, int, tuple[str, ...]], tuple[BMSVMState, dict[str, jax.Array | np.ndarray]]
@@ -51,13 +51,13 @@ Advance = Callable[
 
 @dataclass(frozen=True)
 class Run:
-    """Draws of some chains, and all that is needed to make more of them.
+    """Draws of chains, with the state that is needed to continue them.
 
     samples
-        Draws of each site, shape (chain, draw, ...); read from the store, if there is one, each
-        time they are used.
+        Draws of each site, shape (chain, draw, ...). If there is a store, they are read from it on
+        each access.
     state
-        Where the chains are.
+        The current state of the chains.
     kernel
         The kernel that made them.
     thinning
@@ -65,7 +65,7 @@ class Run:
     ended
         How the run ended; see :data:`Ended`.
     seconds
-        Time it took, warm-up and compilation included.
+        Elapsed time, including warm-up and compilation.
     store
         Where draws are written as they are made; None if they stay in memory.
     """
@@ -91,7 +91,7 @@ class Run:
 
     @property
     def interrupted(self) -> bool:
-        """Whether Ctrl-C, or the end of the time, left fewer draws than asked for."""
+        """Whether Ctrl-C or the time limit ended the run before all draws were made."""
         return self.ended in ("interrupted", "time")
 
     @property
@@ -118,9 +118,9 @@ class Run:
         self.__dict__.update({**fields, "state": unpickled(moving)._replace(problem=problem)})
 
     def more(self, num_samples: int) -> Run:
-        """Continue where the chains stopped: the same draws as one longer run.
+        """Continue the chains; the draws are the same as those of one longer run.
 
-        The draws of chains with a store are appended to it.
+        Draws are appended to the store, if there is one.
         """
         check_sweeps("num_samples", num_samples)
         began, store = time.perf_counter(), self.store
@@ -170,17 +170,17 @@ def run_chains(
     """Run vectorised chains.
 
     An interruption (Ctrl-C) after the first draws returns those that are finished, with a warning;
-    :meth:`Run.more` makes the rest. With a store no complete chunk is ever lost, however the
-    process ends: the same call resumes, and makes the same draws as if it had never stopped.
+    :meth:`Run.more` makes the rest. With a store complete chunks survive the end of the process:
+    the same call resumes, and makes the same draws as an uninterrupted run.
     Chains with non-finite values raise a :class:`bmsvm.inference.NonFiniteError` that names
     the sweep and the parameter.
 
     Parameters
     ----------
     kernel
-        The kernel: the model, if the data are not prepared yet, and the sampler.
+        The sampler, and the model if X and y are not a prepared problem.
     rng_key
-        Random key, from which each chain's is split.
+        Random key, which is split into one for each chain.
     X, y
         Rows (n, p) and labels (n,); or a prepared problem.
     num_warmup
@@ -197,7 +197,7 @@ def run_chains(
         or the kernel's other parameters if they are sampled; and ``accept_prob``, ``step_size``,
         ``num_steps``, ``lengthscale_accept_prob``. Default: all of them.
     init_params
-        Where chains start, each value with a leading axis of chains; see
+        Initial values of the chains, each with a leading axis of chains; see
         :meth:`BMSVMGibbs.init`.
     store
         A directory to which draws are written as they are made, every 25, together with the state
@@ -205,9 +205,8 @@ def run_chains(
         holds a run of the same data, key and settings already, that run continues up to
         ``num_samples``, or is returned if it has as many or more; another run is refused.
     enough
-        Asked every 25 draws whether those made so far are enough. The chains then end with fewer
-        than ``num_samples``. It must depend on its argument only, or a run with a store would not
-        resume exactly.
+        Called every 25 draws with all draws so far; the chains end if it returns True. It must
+        depend on its argument only, or a run with a store would not resume exactly.
     max_time
         Seconds after which the chains end with the draws that are finished, marked by
         ``ended="time"``. Warm-up takes at most half of it, and at least 25 draws are made.
@@ -328,7 +327,7 @@ def _checked_sites(collect: Sequence[str] | None, known: tuple[str, ...]) -> tup
 
 
 def _ended(store: Checkpoint, total: int) -> Ended:
-    """How an interrupted run with a store ended: it may have all draws."""
+    """Return how an interrupted run with a store ended: the store may have all draws."""
     return "interrupted" if store.progress.draws < total else "complete"
 
 
@@ -355,10 +354,10 @@ def _draw(
     enough: Enough | None = None,
     until: float = np.inf,
 ) -> tuple[BMSVMState, list[dict[str, np.ndarray]], Ended]:
-    """Advance chunk by chunk; on interruption return what is finished.
+    """Advance chunk by chunk; on interruption return the finished chunks.
 
-    With a store the chunks are written there, those that it has of ``total`` are not made again,
-    and an interruption may leave it one chunk ahead of what is returned.
+    With a store the chunks are written to it, and those that it already has are not made again. An
+    interruption may leave the store one chunk ahead of the returned state.
     """
     pieces: list[dict[str, np.ndarray]] = []
     finished = 0

@@ -11,7 +11,7 @@ import scipy.linalg
 from jax.typing import ArrayLike
 
 RANK_MULTIPLE = 32
-"""Ranks are rounded up to a multiple of this, so that data sets of one size share one program."""
+"""Ranks are rounded up to a multiple of this, so that data of one size share one program."""
 
 
 class Factor(NamedTuple):
@@ -35,7 +35,7 @@ def inverse_root(eigenvalues: Any) -> Any:
 
 
 def projection(factor: Factor) -> Any:
-    """``U diag(lambda)^(-1/2)``, shape (n, r), which makes features ``Phi*`` of kernel values."""
+    """``U diag(lambda)^(-1/2)``, shape (n, r), which maps kernel values to ``Phi*``."""
     return factor.basis * inverse_root(factor.eigenvalues)
 
 
@@ -45,7 +45,7 @@ def check_gram(gram_matrix: ArrayLike, *, name: str = "kernel") -> tuple[np.ndar
     Returns
     -------
     tuple
-        The matrix in float64, shape (n, n), and the relative precision it came with.
+        The matrix in float64, shape (n, n), and the machine epsilon of its original type.
     """
     given = np.asarray(gram_matrix)
     if given.ndim != 2 or given.shape[0] != given.shape[1]:
@@ -77,7 +77,7 @@ def factorize(gram_matrix: ArrayLike, *, name: str = "kernel", complete: bool = 
     gram_matrix
         Symmetric positive semi-definite matrix, shape (n, n).
     name
-        What to call it in an error message.
+        Name of the matrix in error messages.
     complete
         Whether to keep a basis of all n columns, whatever the rank.
 
@@ -101,7 +101,7 @@ def factorize(gram_matrix: ArrayLike, *, name: str = "kernel", complete: bool = 
         raise ValueError(f"{name}: the Gram matrix is zero, and so is every function")
     rank = int(np.sum(values > tolerance))
     kept = -(-rank // RANK_MULTIPLE) * RANK_MULTIPLE
-    if complete or 2 * kept > n:  # a complete basis makes better coordinates
+    if complete or 2 * kept > n:  # a complete basis gives better coordinates
         kept = n
     truncated = np.where(np.arange(kept) < rank, values[:kept], 0.0)
     basis = np.ascontiguousarray(vectors[:, :kept])

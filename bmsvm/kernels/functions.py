@@ -1,8 +1,8 @@
 """Covariance functions.
 
-A kernel is an object that becomes a function ``k(X1, X2) -> (n1, n2)`` at a lengthscale theta:
-``Gaussian().at(3.5)``. tinygp evaluates it. Names such as ``"gaussian"`` are shorthand, and any
-callable ``kernel(X1, X2)``, for example a tinygp kernel, is accepted as it is (:func:`as_kernel`).
+A kernel object returns a function ``k(X1, X2) -> (n1, n2)`` for a lengthscale theta:
+``Gaussian().at(3.5)``. tinygp evaluates it. Names such as ``"gaussian"`` are shorthand. Any
+callable ``kernel(X1, X2)``, for example a tinygp kernel, is a kernel too (:func:`as_kernel`).
 Gram matrices are evaluated in float64, whatever precision JAX is set to.
 """
 
@@ -48,7 +48,7 @@ class Stationary(Kernel):
     profile: ClassVar[type]
     """The tinygp kernel."""
     degrees_of_freedom: ClassVar[float | None]
-    """Of Student's distribution, the spectral density; None for the normal distribution."""
+    """Degrees of freedom of a Student spectral density; None if that density is normal."""
     distance: ClassVar[tinygp_kernels.distance.Distance] = tinygp_kernels.distance.L2Distance()
     """The distance ``|x - x'|``."""
     metric: ClassVar[str] = "euclidean"
@@ -176,7 +176,7 @@ class Function(Kernel):
 
 @dataclass(frozen=True)
 class Parametric(Kernel):
-    """A kernel whose parameters are sampled with everything else.
+    """A kernel whose parameters are sampled together with those of the model.
 
     Parameters
     ----------
@@ -269,7 +269,7 @@ def _compiled(kernel: tinygp_kernels.Kernel, left: jax.Array, right: jax.Array) 
 
 
 def _evaluate(kernel: KernelFn, left: jax.Array, right: jax.Array) -> jax.Array:
-    """Evaluate a kernel; tinygp's are pytrees, so that one program serves all of a kind."""
+    """Evaluate a kernel; tinygp kernels are pytrees, so that each kind compiles once."""
     if isinstance(kernel, tinygp_kernels.Kernel):
         return _compiled(kernel, left, right)
     return kernel(left, right)
@@ -313,7 +313,7 @@ def own_values(kernel: Kernel, lengthscale: Any, rows: np.ndarray, part: int = 2
 
 
 def gram_of(kernel: Kernel, rows: np.ndarray, lengthscale: Any = None) -> np.ndarray:
-    """Gram matrix (n, n) of rows (n, p); of a precomputed kernel the rows are that matrix."""
+    """Gram matrix (n, n) of rows (n, p); for a precomputed kernel the rows themselves."""
     if isinstance(kernel, Precomputed):
         return rows
     if isinstance(kernel, Stationary):
@@ -322,11 +322,11 @@ def gram_of(kernel: Kernel, rows: np.ndarray, lengthscale: Any = None) -> np.nda
 
 
 def median_distance(rows: ArrayLike, kernel: Kernel | None = None, limit: int = 2000) -> float:
-    """Median distance between two different rows of (n, p): a first lengthscale.
+    """Median distance between different rows of (n, p), a first guess of the lengthscale.
 
-    The distance is that of the kernel; Euclidean if it has none, or if none is given. Pairs of
-    equal rows do not count; the result is 1 if there are no others. At most ``limit`` rows, evenly
-    spaced, are used.
+    The distance is that of the kernel, or Euclidean if the kernel has none or is not given. Pairs
+    of equal rows do not count; the result is 1 if there are no other pairs. At most ``limit`` rows,
+    evenly spaced, are used.
     """
     given = np.asarray(rows)
     some = given[:: -(-len(given) // limit)].astype(np.float64)

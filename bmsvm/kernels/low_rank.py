@@ -1,18 +1,18 @@
 """Gram matrices of low rank: ``K ~ Phi Phi'`` with r columns, from n rows in O(n r) memory.
 
 ``Nystrom``
-    ``Phi = K_nm R``, ``R R' = K_mm^-1``, over m landmarks. The landmarks do not determine
-    ``k(x, x) - |Phi(x)|^2`` at x. This is never negative, and its mean over the rows is the error
-    of the approximation.
+    ``Phi = K_nm R``, ``R R' = K_mm^-1``, over m landmarks. Given its values at the landmarks, a
+    function has the prior variance ``k(x, x) - |Phi(x)|^2`` at x. This is never negative, and its
+    mean over the rows is the error of the approximation.
 ``Fourier``
     Random Fourier features of a stationary kernel (Rahimi and Recht): cosines and sines at
     frequencies drawn from its spectral density. The process that they span has the variance of
-    the kernel everywhere, so nothing remains; its covariance at two given rows is right to about
-    ``1/sqrt(r)``.
+    the kernel everywhere, so there is no remainder. The error of its covariance at two given rows
+    is about ``1/sqrt(r)``.
 
-Either way the columns are then rotated to ``Phi = U diag(lambda)^(1/2)``, the interface of an
-exact factorisation. The rotation is kept with the points, so that predictions need the points and
-an r x r matrix, and never the training rows.
+In both cases the columns are then rotated to ``Phi = U diag(lambda)^(1/2)``, the form of an exact
+factorisation. The rotation is stored with the points, so that predictions need the points and
+an r x r matrix, but not the training rows.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ BLOCK = 8192
 """Rows whose columns are computed at a time."""
 
 CANDIDATES = 5000
-"""Rows among which pivots are searched; a random choice if there are more."""
+"""Number of rows among which pivots are searched; a random sample if there are more."""
 
 NEAR_ZERO = 1e-10
-"""Eigenvalues below this share of the largest are dropped: they go to the remainder."""
+"""Eigenvalues below this share of the largest are dropped and count as remainder."""
 
 ALIGNMENT = 64
 """Bytes to which JAX aligns arrays."""
@@ -78,13 +78,14 @@ class Nystrom(Approximation):
     Parameters
     ----------
     rank
-        Number r of landmarks. None: as many as bring the mean of ``k(x, x) - |Phi(x)|^2`` below
-        ``tolerance`` times that of ``k(x, x)``, at most ``max_rank``.
+        Number r of landmarks. None: the smallest number at which the mean of
+        ``k(x, x) - |Phi(x)|^2`` is below ``tolerance`` times that of ``k(x, x)``, at most
+        ``max_rank``.
     tolerance, max_rank
         See ``rank``.
     dtype
-        Type in which the basis is kept, ``"float32"`` or ``"float64"``; None for JAX's default.
-        Small matrices are float64.
+        Type in which the basis is stored, ``"float32"`` or ``"float64"``; None for JAX's default.
+        The r x r matrices are float64.
     seed
         Seed of the clustering.
     """
@@ -136,7 +137,7 @@ class BasisMap:
     rotation: Any
     """Matrix from raw columns to those in which ``Phi'Phi`` is diagonal, shape (q, r)."""
     error: Any
-    """Mean of ``k(x, x) - |Phi(x)|^2`` over the rows it was made from, a scalar."""
+    """Mean of ``k(x, x) - |Phi(x)|^2`` over the training rows, a scalar."""
     kind: str = field(metadata={"static": True})
     """``"nystrom"`` or ``"fourier"``."""
 
@@ -172,10 +173,10 @@ class Pivots(NamedTuple):
 def pivoted_cholesky(
     kernel: Kernel, lengthscale: Any, rows: np.ndarray, rank: int, tolerance: float = 0.0
 ) -> Pivots:
-    """Choose rows (n, p) one by one, each the one that those before it determine least.
+    """Choose rows (n, p) one by one, each with the largest variance given the rows before it.
 
-    It stops after ``rank`` rows, or when the mean of the remainder is below ``tolerance`` times
-    the mean of ``k(x, x)``.
+    It stops after ``rank`` rows, or when the mean of that variance over all rows is below
+    ``tolerance`` times the mean of ``k(x, x)``.
     """
     function = kernel.at(lengthscale)
     own = own_values(kernel, lengthscale, rows)
@@ -256,9 +257,9 @@ def build_basis_map(
     kernel, lengthscale
         The kernel and its theta; :class:`Fourier` needs a stationary kernel.
     how
-        How the Gram matrix is approximated.
+        The approximation.
     points
-        Landmarks (m, p), if they are chosen already.
+        Landmarks (m, p), if they have been chosen before.
     """
     if isinstance(kernel, Precomputed):
         raise ValueError(
@@ -298,9 +299,9 @@ def build_basis_map(
 def basis_maps_on_grid(
     rows: np.ndarray, kernel: Kernel, how: Approximation, values: np.ndarray, start: int
 ) -> list[BasisMap]:
-    """Basis maps of rows (n, p) at each lengthscale of a grid (G,), all as wide as the widest.
+    """Basis maps of rows (n, p) at each lengthscale of a grid (G,), padded to one rank.
 
-    Landmarks are chosen at the value of index ``start``; frequencies differ in their scale only.
+    Landmarks are chosen at the value with index ``start``; frequencies differ only in their scale.
     """
     points = None
     if isinstance(how, Nystrom):
@@ -335,13 +336,13 @@ def low_rank_factor(
     Parameters
     ----------
     basis_map
-        Made from the same rows, for the columns of U to be orthonormal.
+        The basis map, built from the same rows, so that the columns of U are orthonormal.
     rows
         Rows, shape (n, p).
     kernel, lengthscale
         The kernel that was approximated.
     n_rows
-        Rows of the basis: zeros follow if there are more than rows.
+        Number of rows of U; rows of zeros follow those of the data.
     dtype
         Type of the basis.
 
@@ -350,7 +351,7 @@ def low_rank_factor(
     tuple
         The factor in NumPy arrays, U (n, r) of that type and lambda (r,) in float64; and the
         remainder of each row, ``k(x, x) - |Phi(x)|^2``, shape (n,), not negative; None for Fourier
-        features, which leave none.
+        features, which have no remainder.
     """
     total = len(rows) if n_rows is None else n_rows
     basis = _aligned_zeros((total, basis_map.rotation.shape[1]), np.dtype(dtype))

@@ -1,4 +1,4 @@
-"""Whether a lengthscale suits the scales of the features: a warning if the kernel sees nothing."""
+"""Warning if a lengthscale does not suit the scales of the features."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ import numpy as np
 from bmsvm.kernels.functions import Kernel, Stationary, check_lengthscale, gram
 
 FEWEST_ROWS = 10
-"""Rows below which nothing is said."""
+"""Smallest number of rows for which there is a warning."""
 
 MOST_ROWS = 20_000
-"""Rows beyond which a row's nearest neighbour is not known, and isolation not judged."""
+"""Largest number of rows for which nearest neighbours are searched."""
 
 PROBED = 64
-"""Rows whose kernel values with the others are looked at."""
+"""Number of rows whose kernel values with the others are computed."""
 
 NEAR = 1e-3
-"""Distance from 0 or 1 at which a kernel value is near it."""
+"""A kernel value within this distance of 0 or 1 counts as near it."""
 
 ALIKE = 3.0
 """Ratio of the features' deviations up to which standardising them would change little."""
 
 ISOLATED = 0.1
-"""Largest kernel value with another row below which a row is alone."""
+"""A row whose kernel values with all others are below this is isolated."""
 
 
 class KernelScales(NamedTuple):
-    """What a stationary kernel makes of rows.
+    """Kernel values and feature scales of some rows.
 
     deviations
         Standard deviations of the features, shape (p,).
@@ -98,7 +98,7 @@ def kernel_scales(rows: np.ndarray, kernel: Stationary, lengthscale: Any) -> Ker
 def warn_of_scales(
     rows: np.ndarray, kernel: Kernel, lengthscale: Any, *, stacklevel: int = 2
 ) -> None:
-    """Warn if a stationary kernel can hardly tell rows apart, or relate them.
+    """Warn if nearly all kernel values are 0 or 1, or one feature determines the distances.
 
     Parameters
     ----------

@@ -7,9 +7,9 @@ All of them follow from one fact. Given (sigma2, tau), a group of columns with d
 
 so that after one projection U'T, of cost O(n r k), everything below is diagonal: O(r k).
 
-A conditional is a NumPyro distribution where it has a name; ``draw`` is then ``.sample(key)`` and
-the log density ``.log_prob(value)``. The two that have no name, the free score under the hinge
-and the collapsed precision, are spelled out.
+A conditional of a standard family is a NumPyro distribution, with ``.sample(key)`` and
+``.log_prob(value)``. Two belong to no such family and are written out: the free score under the
+hinge, and the collapsed precision.
 """
 
 from __future__ import annotations
@@ -227,8 +227,8 @@ class WeightsConditional(NamedTuple):
         normal = dist.Normal(self.loc, self.scale)
         if rotation is None:
             return jnp.sum(jnp.where(in_rank[None, :, None], normal.log_prob(grouped), 0.0))
-        # The zeros of v past the rank of K are rotated among the directions that the group does
-        # not observe, all of one scale, that of the last. Subtract their density again.
+        # The zeros of v past the rank of K are rotated into the directions that the group does not
+        # observe, which all have the scale of the last. Subtract their density.
         total = jnp.sum(normal.log_prob(jnp.einsum("grs,grk->gsk", rotation, grouped)))
         outside = dist.Normal(jnp.zeros_like(self.loc[:, -1]), self.scale[:, -1]).log_prob(0.0)
         return total - jnp.sum(~in_rank) * jnp.sum(outside)
@@ -280,15 +280,15 @@ def weights_given_rest(position: Position, problem: Problem) -> WeightsCondition
 def weights_given_white(white: White, position: Position, problem: Problem) -> WeightsConditional:
     """:func:`weights_full` from the whitened columns, without a product with the basis.
 
-    They are ``a = U'(T - 1 b') / (sigma sqrt(1 + lambda/tau))``, so that the mean of W'v is
-    ``sigma sqrt(lambda/tau) a / sqrt(lambda + tau)``.
+    The whitened columns are ``a = U'(T - 1 b') / (sigma sqrt(1 + lambda/tau))``, so that the mean
+    of W'v is ``sigma sqrt(lambda/tau) a / sqrt(lambda + tau)``.
 
     Parameters
     ----------
     white
         Coordinates of ``position.columns`` (:mod:`bmsvm.models.whitening`).
     position
-        Of its parameters only sigma2 and tau are used.
+        The position, of which only sigma2 and tau are used.
     """
     eigenvalues, precision = problem.design.eigenvalues[:, :, None], position.precision
     scale = jnp.sqrt(position.noise_variance / (eigenvalues + precision))
@@ -305,17 +305,17 @@ def score_moments(
 ) -> tuple[jax.Array, jax.Array]:
     """Gaussian part of ``z_il | rest`` for one class l: mean (n,) and standard deviation.
 
-    The rest are the row's other free scores; its own class absorbs the change, eq. (12). The
-    Gaussian is to be multiplied by the likelihood. Rows of class l have no such score; what is
-    returned there is not used.
+    The rest includes the row's other free scores; the score of its own class follows from eq. (12).
+    The conditional is this Gaussian times the likelihood. Rows of class l have no such score, and
+    their entries are not used.
 
     Parameters
     ----------
     scores
         Z, shape (n, c).
     functions
-        Column functions at the rows turned into classes: their free columns (``independent``)
-        or zero-sum values (``sum_to_zero``), shape (n, c); see :func:`class_functions`.
+        Means of the scores, shape (n, c), from :func:`class_functions`: free columns
+        (``independent``) or zero-sum values (``sum_to_zero``).
     noise_variance
         sigma2.
     cls
@@ -333,7 +333,7 @@ def score_moments(
 
 
 def class_functions(position: Position, problem: Problem) -> jax.Array:
-    """Return the means of the scores, shape (n, c), as :func:`score_moments` wants them."""
+    """Return the means of the scores, shape (n, c), for :func:`score_moments`."""
     functions = latent(position.intercept, position.weights, problem)
     if problem.coupling == "independent":
         return functions

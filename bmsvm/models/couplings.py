@@ -1,7 +1,7 @@
 """Two readings of the hierarchy: which scores are free, and how classes depend on each other.
 
-The sampler works on *columns*, an (n, k) matrix of free Gaussian regressions; a coupling says
-how columns are mapped to the (n, c) matrix of scores, whose rows sum to zero, and back.
+The sampler works on *columns*, an (n, k) matrix of free Gaussian regressions. A coupling maps
+columns to the (n, c) matrix of scores, whose rows sum to zero, and back.
 
 ``independent``
     Eqs. (13)-(19) as printed: k = c, column j observes the rows whose label is not j, and the

@@ -1,7 +1,7 @@
 """The hierarchical model of section 3, written once as a log density.
 
-In words: functions drawn from a Gaussian process, plus an intercept, plus noise, give each row a
-vector of scores that sums to zero; the label depends on the scores alone.
+The scores of a row are functions drawn from a Gaussian process, plus an intercept, plus noise, and
+sum to zero. The label depends on the scores alone.
 
     1/sigma2 ~ Gamma(a_s/2, b_s/2)          noise_variance = sigma2
     tau      ~ Gamma(a_t/2, b_t/2)          precision      = tau
@@ -12,7 +12,7 @@ vector of scores that sums to zero; the label depends on the scores alone.
     y_i      ~ likelihood(z_i)              scores Z from T by the coupling
 
 The weights are the paper's B in the coordinates of the factor: B = K^+ Phi v, so that K B = Phi v
-and v'v = B'KB; with a singular K that is the Moore-Penrose reading of (10).
+and v'v = B'KB. With a singular K this is (10) with the Moore-Penrose inverse.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from bmsvm.models.likelihoods import LIKELIHOODS, weigh
 from bmsvm.models.problem import Kernel, Problem
 
 TYPICAL_PRECISION = 0.1
-"""A tau of many data."""
+"""A typical value of tau."""
 
 VAGUE_SHAPE = 50.0
 """a_tau below which the prior of tau is vague."""
@@ -96,13 +96,13 @@ def log_precision_prior(precision: jax.Array, problem: Problem) -> jax.Array:
 
 
 def typical_precision(problem: Problem) -> jax.Array:
-    """Return the mean of tau's prior, or 0.1, a value of many data, if that prior is vague."""
+    """Return the mean of tau's prior, or the typical value 0.1 if that prior is vague."""
     shape, rate = problem.hyper.precision_shape, problem.hyper.precision_rate
     return jnp.where(shape < VAGUE_SHAPE, TYPICAL_PRECISION, shape / rate)
 
 
 def holds_precision(problem: Problem) -> bool:
-    """Whether the prior of tau counts for more than all weights: a_tau > r k, as in (c) of 4.1."""
+    """Whether the prior of tau outweighs the weights in step (c) of section 4.1: a_tau > r k."""
     weights = problem.factor.eigenvalues.shape[-1] * problem.n_columns
     return float(problem.hyper.precision_shape) > weights
 
@@ -167,6 +167,6 @@ def log_prior(position: Position, problem: Problem) -> jax.Array:
 def log_joint(position: Position, problem: Problem) -> jax.Array:
     """Log of p(y, T, b, v, sigma2, tau), with respect to (T, b, v, sigma2, tau).
 
-    Under ``hinge`` the factor p(y | T) is the pseudo-likelihood (11), normalised in no sense.
+    Under ``hinge`` the factor p(y | T) is the pseudo-likelihood (11), which is not normalised.
     """
     return log_prior(position, problem) + jnp.sum(log_likelihood(position.columns, problem))

@@ -20,8 +20,8 @@ import numpy as np
 CODE_SPREAD = 0.5
 """Standard deviation s of scores around their code under ``squared``, in margin offsets d.
 
-Half the margin offset is small beside the distance between two codes. How closely functions
-follow the codes is then for sigma2 to say, which has a prior and is estimated."""
+Half the margin offset is small compared with the distance between two codes. How closely functions
+follow the codes then depends on sigma2, which is estimated."""
 
 
 def margin_offset(n_classes: int) -> float:
@@ -30,7 +30,7 @@ def margin_offset(n_classes: int) -> float:
 
 
 def rectify(x: jax.Array, smoothing: jax.Array | None = None) -> jax.Array:
-    """``(x)_+``, or with its kink rounded off by a parabola over ``|x| < smoothing``."""
+    """``(x)_+``; with ``smoothing``, a parabola replaces its kink over ``|x| < smoothing``."""
     if smoothing is None:
         return jax.nn.relu(x)
     rounded = (x + smoothing) ** 2 / (4 * smoothing)
@@ -104,9 +104,9 @@ def squared(scores: jax.Array, labels: jax.Array, smoothing: jax.Array | None = 
 
 
 def weigh(log_likelihoods: jax.Array, weights: jax.Array | None) -> jax.Array:
-    """Log likelihoods (n,) times the weights of their rows (n,), or as they are where None.
+    """Log likelihoods (n,) times the weights of their rows (n,); unchanged if these are None.
 
-    A weight of 0 takes a row out, even one whose log likelihood is minus infinity.
+    A weight of 0 removes a row, even one whose log likelihood is minus infinity.
     """
     if weights is None:
         return log_likelihoods
@@ -136,9 +136,9 @@ def log_mean_likelihood(
 def probabilities_by_class(scores: Sequence[jax.Array], likelihood: str) -> list[jax.Array]:
     """``p(y = j | z)`` of c arrays of scores, one a class: c arrays of the same shape.
 
-    Eq. (21). The hinge is a pseudo-likelihood; its probabilities are those of (21) too. Those of
-    ``squared`` are shares of the pseudo-likelihood. Class by class the arithmetic runs along the
-    long axes.
+    Eq. (21), also for the hinge, which is a pseudo-likelihood. Those of ``squared`` are the
+    pseudo-likelihood normalised over the classes. Separate arrays for the classes let the
+    arithmetic run along the long axes.
     """
     if likelihood == "squared":
         return _softmax(_code_logits(scores, 0.0))
@@ -157,7 +157,7 @@ def _softmax(logits: Sequence[jax.Array]) -> list[jax.Array]:
 
 
 def _code_logits(functions: Sequence[jax.Array], noise_variance: Any) -> list[jax.Array]:
-    """``log N(code_j; f, sigma2 + s^2)`` of c arrays of functions, up to a term of all classes.
+    """``log N(code_j; f, sigma2 + s^2)`` of c arrays of functions, up to a common term.
 
     ``code_j . f = kappa f_j`` with ``kappa = c/(c - 1)``, as f sums to zero.
     """
@@ -169,7 +169,7 @@ def _code_logits(functions: Sequence[jax.Array], noise_variance: Any) -> list[ja
 def probabilities_given_functions(
     functions: Sequence[jax.Array], noise: Sequence[jax.Array], noise_variance: Any, likelihood: str
 ) -> list[jax.Array]:
-    """``p(y = j | f)``, the noise of the scores integrated: c arrays of shape (...).
+    """``p(y = j | f)``, with the noise of the scores integrated out: c arrays of shape (...).
 
     The mean of :func:`probabilities_by_class` over points of the noise. ``squared``, a
     pseudo-likelihood, is integrated first and then normalised over the classes: in closed form

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 STEPS = 40
-"""Steps towards each mode, from the one before: near enough to tell values of tau apart."""
+"""Steps towards each mode, starting from the previous one: enough to compare values of tau."""
 
 
 def mode_path(
@@ -19,18 +19,18 @@ def mode_path(
     keep: Callable[[jax.Array], jax.Array],
     steps: int = STEPS,
 ) -> jax.Array:
-    """Follow the modes over decreasing taus, and return what ``keep`` takes from each.
+    """Follow the modes over decreasing taus, and return ``keep`` of each.
 
     For each of m sets, x maximises ``sum_i w_i log softmax(R x)_i at y_i - tau/2 |x|^2``. Steps
-    are Nesterov's, restarted where they go uphill, each coordinate scaled by its largest curvature:
-    that of softmax is at most 1/2.
+    are Nesterov's, restarted if the objective decreases. Each coordinate is scaled by a bound of
+    its curvature: that of softmax is at most 1/2.
 
     Parameters
     ----------
     root
         R, shape (n, r), with R'WR diagonal, W being the weights of all rows.
     targets
-        Class of each row as ones, shape (n, c).
+        Class of each row, one-hot, shape (n, c).
     weights
         Of the rows in each set, shape (n, m).
     taus

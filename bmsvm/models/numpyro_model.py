@@ -1,7 +1,7 @@
 """The hierarchy as a NumPyro model, built from the same functions as everything else.
 
-Everything Gaussian is a standard normal site pushed through the model's own maps, so that NUTS
-sees a whitened density; what a user wants to read are deterministic sites.
+Every Gaussian variable is a standard normal site, transformed by the model's own maps, so that NUTS
+samples a whitened density. Scores, functions and intercept are deterministic sites.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Labels(dist.Distribution):
 
     Under ``hinge`` the log density is the pseudo-likelihood (11), a factor that does not sum to
     one over the classes; draws are then from the class probabilities (21). Under ``squared`` it
-    does not sum to one either; draws are from its shares.
+    does not sum to one either; draws are from the pseudo-likelihood normalised over the classes.
 
     Parameters
     ----------
@@ -38,8 +38,8 @@ class Labels(dist.Distribution):
     likelihood
         A name from :data:`bmsvm.models.likelihoods.LIKELIHOODS`.
     weights
-        Weight of each row's log likelihood, shape (n,); None where all are one. Draws do not
-        depend on it.
+        Weight of each row's log likelihood, shape (n,); None if all are one. Draws do not depend
+        on it.
     """
 
     arg_constraints: ClassVar[dict[str, Any]] = {"scores": constraints.real_matrix}
@@ -119,8 +119,8 @@ class _NotGivenError(Exception):
 def _given_draw(name: str, shape: tuple[int, ...]) -> jax.Array | None:
     """Value of a deterministic site in draws that a handler substitutes, or None.
 
-    The message is that of a parameter: ``Predictive`` substitutes no deterministic site unless it
-    is told to, and would draw what the site is computed from anew from its prior.
+    The message is of type ``param``: by default ``Predictive`` does not substitute deterministic
+    sites, and would draw the variables behind them from the prior.
     """
 
     def not_given() -> NoReturn:
@@ -152,7 +152,7 @@ def _given_draw(name: str, shape: tuple[int, ...]) -> jax.Array | None:
 def _machine_of_draws(
     noise_variance: jax.Array, precision: jax.Array, problem: Problem
 ) -> Machine | None:
-    """Scores of draws that a handler gives, or drawn given their functions; None without draws."""
+    """Scores from substituted draws, or drawn given their functions; None without draws."""
     n, c = problem.n_rows, problem.n_classes
     scores = _given_draw("scores", (n, c))
     if scores is not None:
@@ -213,9 +213,9 @@ def hierarchical_model(
         and the benchmarks use. If not, there are deterministic sites ``weights`` (r, k) and
         ``latent``, the class functions at the rows (row, class), too.
     observed
-        Whether ``y`` is the data. If not it is drawn, as posterior predictive checks need, or is a
-        parameter of a larger model. None: there is no ``y``, and a larger model says what depends
-        on the scores.
+        Whether ``y`` is the data. If not, it is drawn, for posterior predictive checks, or is a
+        parameter of a larger model. None: there is no ``y``, and a larger model has its own
+        observations given the scores.
 
     Returns
     -------
@@ -272,8 +272,8 @@ def hierarchical_model(
 def machine_sites(position: Position, problem: Problem) -> dict[str, jax.Array]:
     """Sites of :func:`hierarchical_model` with ``integrate_weights=False`` at a position.
 
-    They are independent of everything where a column does not observe a row, and past the rank of
-    K; there they are zero.
+    They are zero where a column does not observe a row, and past the rank of K: the posterior does
+    not depend on them there.
     """
     scale = jnp.sqrt(position.noise_variance)
     root_eta = jnp.sqrt(problem.hyper.intercept_precision)
@@ -291,7 +291,7 @@ def machine_sites(position: Position, problem: Problem) -> dict[str, jax.Array]:
 def position_of_sites(
     sites: Mapping[str, jax.Array], position: Position, problem: Problem
 ) -> Position:
-    """Undo :func:`machine_sites`, under a problem whose hyperparameters may be others."""
+    """Undo :func:`machine_sites`, for a problem whose hyperparameters may have changed."""
     noise_variance, precision = sites["noise_variance"], sites["precision"]
     scale = jnp.sqrt(noise_variance)
     intercept = scale * sites["white_intercept"] / jnp.sqrt(problem.hyper.intercept_precision)
@@ -307,10 +307,10 @@ def position_of_sites(
 
 
 def observation_model(labels_of: Callable[..., tuple[Any, int, str, Any]]) -> Callable[..., None]:
-    """Model of data ``(X, y)`` in which ArviZ finds the labels, their dims and likelihood.
+    """Model of data ``(X, y)`` from which ArviZ reads the labels, their dims and likelihood.
 
-    It holds what depends on a draw's ``scores`` alone. Without them the scores are NaN, and so
-    is the log likelihood.
+    It is the model of the labels given the ``scores`` of a draw. Without scores the log likelihood
+    is NaN.
 
     Parameters
     ----------

@@ -156,12 +156,12 @@ def prepare(
     hyperparameters
         Constants of the priors.
     row_weights
-        Weight of each row's log likelihood, shape (n,), not negative. A weight of 0 takes the
-        label of the row out of the model. A weight of 2 is not a row that occurs twice, which would
-        have two scores.
+        Weight of each row's log likelihood, shape (n,), not negative. A weight of 0 removes the
+        label of the row from the model. A weight of 2 differs from a row that occurs twice, which
+        would have two sets of scores.
     spare_rows
-        Rows of weight 0, and of kernel values 0 with all others, to add at the end. They change
-        the number of rows only, so that data of different sizes share one program.
+        Number of rows to add at the end, with weight 0 and kernel values 0 with all others. They
+        change only the number of rows, so that data of different sizes share one compiled program.
     approximation
         :class:`bmsvm.Nystrom` or :class:`bmsvm.Fourier`: a Gram matrix of low rank, which is never
         formed. It needs ``coupling="sum_to_zero"`` and a lengthscale that is fixed or sampled on a
@@ -176,8 +176,8 @@ def prepare(
     -----
     UserWarning
         If the lengthscale does not suit the features (:mod:`bmsvm.kernels.scales`): rows are nearly
-        independent, or all alike, or one feature determines nearly all distances. Nothing is
-        standardised here; :func:`bmsvm.scaling.learn` does it.
+        uncorrelated or nearly identical, or one feature determines nearly all distances.
+        Features are not standardised here; use :func:`bmsvm.scaling.learn`.
     """
     check_choice("coupling", coupling, COUPLINGS)
     check_choice("likelihood", likelihood, LIKELIHOODS)

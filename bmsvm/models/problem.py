@@ -131,7 +131,7 @@ class Problem:
 
     @property
     def design(self) -> Design:
-        """The regressions behind the columns, whatever the coupling."""
+        """The designs of the columns, for either coupling."""
         if self.masked is not None:
             return self.masked
         basis, eigenvalues = self.factor
@@ -140,7 +140,7 @@ class Problem:
 
     @property
     def spans(self) -> bool:
-        """Whether the basis spans all rows, so that eigen-coordinates are coordinates."""
+        """Whether the basis spans all rows, so that U'T determines the columns T."""
         return self.masked is None and self.factor.basis.shape[0] == self.factor.basis.shape[1]
 
 
@@ -158,9 +158,10 @@ def with_spare_rows(factor: Factor, count: int) -> Factor:
 
 
 def chosen_rows(n_rows: int, count: int) -> np.ndarray:
-    """Return the indices, in order, of at most ``count`` of so many rows, always the same ones.
+    """Return the increasing indices of at most ``count`` rows, the same in every call.
 
-    They are drawn at random: evenly spaced ones would follow a pattern in the order of the labels.
+    They are drawn at random with a fixed seed: evenly spaced rows would follow a pattern in the
+    order of the labels.
     """
     if count >= n_rows:
         return np.arange(n_rows)

@@ -10,11 +10,11 @@ from scipy.stats import qmc
 
 
 def normal_points(count: int, dimension: int, seed: int) -> np.ndarray:
-    """Scrambled Sobol points pushed through the normal quantile function.
+    """Scrambled Sobol points, transformed by the normal quantile function.
 
-    Each point is standard normal over the choice of seed, and every aligned run of 2^m points is
-    balanced: averages over such a run have much less variance than over independent draws. With
-    the same seed a shorter sequence is the beginning of a longer one.
+    Over random seeds each point is standard normal. Every aligned run of 2^m points is balanced:
+    averages over such a run have much less variance than over independent draws. With the same seed
+    a shorter sequence is the beginning of a longer one.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Closed forms of the squared pseudo-likelihood: the least-squares SVM, read as section 2.2.
+"""Closed forms of the squared pseudo-likelihood, that of the least-squares SVM.
 
 ``L(y | z) = exp(-|z - code_y|^2 / (2 s^2))`` (:func:`bmsvm.models.likelihoods.squared`) is Gaussian
 in the scores. In the columns of ``sum_to_zero``, with C the codes of the labels, shape (n, k), and
@@ -6,15 +6,15 @@ w the weights of the rows,
 
     integral of L^w N(t_i | f_i, sigma2)  is proportional to  N(C_i | f_i, sigma2 + s^2/w_i),
 
-so that given (theta, tau, sigma2) all is a Gaussian regression of the codes, one for each column:
+so that given (theta, tau, sigma2) the model is a Gaussian regression of the codes in each column:
 
     C_j ~ N(0, A),    A = sigma2 (K/tau + 11'/eta) + diag(N),    N_i = sigma2 + s^2/w_i.
 
-The factor that does not depend on parameters is left out, as that of the likelihood itself.
-A row of weight 0 has information 1/N_i = 0.
+Factors that do not depend on parameters are left out. A row of weight 0 has information 1/N_i = 0.
 
-Everything follows from sums over the rows (:class:`Moments`) with Phi Phi' = K, which are computed
-once for rows of one weight, and once for each sigma2 otherwise. All of it is NumPy in float64.
+Posterior and evidence follow from sums over the rows (:class:`Moments`) with Phi Phi' = K. These
+sums are computed once if all rows have the same weight, and otherwise for each sigma2. All
+computations are in NumPy, in float64.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from bmsvm.models.couplings import contrast
 from bmsvm.models.likelihoods import class_codes
 
 ROWS = 8192
-"""Rows of a piece in which sums over rows are accumulated."""
+"""Number of rows in each chunk of a sum over rows."""
 
 
 class Eigen(NamedTuple):
@@ -111,8 +111,8 @@ def row_sums(
 ) -> RowSums:
     """Sum over rows of U (n, r) and C (n, k) with information g, a number or shape (n,).
 
-    O(n r^2); O(n r k) if the rows are known to have ``U' diag(g) U = I``. Rows are taken in pieces:
-    no copy of the basis is made, whatever its type.
+    O(n r^2); O(n r k) if the rows are known to have ``U' diag(g) U = I``. The sum is accumulated in
+    chunks of rows, so that the basis is not copied, whatever its type.
     """
     n, size = basis.shape
     g = np.broadcast_to(np.asarray(information, np.float64), (n,))

@@ -1,8 +1,8 @@
-"""The kernel's parameters theta where they are sampled: on a grid, or off it.
+"""Sampled kernel parameters theta, on a grid or off it.
 
 On a grid every Gram matrix is factored once, before sampling, and theta is an index of the grid.
-Off it theta is any pytree with a prior, and each proposal factors a Gram matrix. To the rest of the
-sampler both are the same: a value that :meth:`bmsvm.models.Problem.at` turns into a problem.
+Off it theta is any pytree with a prior, and each proposal factors a Gram matrix. The rest of the
+sampler treats both alike: :meth:`bmsvm.models.Problem.at` returns the problem at a value of theta.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ LENGTHSCALE_PRIORS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 
 @dataclass(frozen=True, eq=False)
 class Sampled:
-    """A lengthscale that is sampled with everything else.
+    """A lengthscale that is sampled together with the other parameters.
 
     Parameters
     ----------
@@ -63,12 +63,12 @@ class Sampled:
     bounds
         Support of the prior. Default: the paper's, 0.1 to 200.
     grid
-        Values of theta, shape (G,), evenly spaced on a log scale, whose Gram matrices are factored
-        once; they then are the support of the prior. ``"off"``: theta is continuous, and each
+        Values of theta, shape (G,), evenly spaced on a log scale, which are then the support of the
+        prior. Their Gram matrices are factored once. ``"off"``: theta is continuous, and each
         proposal factors a Gram matrix. Default: 64 values over the bounds, or as many as fit into
-        2 GiB; off the grid if those are fewer than 8.
+        2 GiB; continuous if fewer than 8 fit.
     per_feature
-        Whether there is a lengthscale for each feature, shape (p,); off the grid.
+        Whether there is a continuous lengthscale for each feature, shape (p,).
     every
         Sweeps between two proposals off the grid.
     """
@@ -104,7 +104,7 @@ class Sampled:
 
 
 class Design(NamedTuple):
-    """The regressions behind the columns, one per group of columns with the same rows.
+    """Designs of the columns, one for each group of columns that observe the same rows.
 
     ``sum_to_zero`` has one group of c - 1 columns, ``independent`` c groups of one column. The
     masked design of a group is ``Phi_g = U_g diag(sqrt(lambda_g)) W_g'``.
@@ -126,7 +126,7 @@ class Design(NamedTuple):
 
 
 def masked_design(factor: Factor, labels: Any, n_classes: int) -> Design:
-    """Factor the rows each column observes: column j never sees a row of class j, eq. (14).
+    """Factor the rows each column observes: column j does not observe rows of class j, eq. (14).
 
     NumPy arrays stay in NumPy, and so in float64 whatever precision JAX is set to.
     """
@@ -267,7 +267,7 @@ def check_grid_fits(size: int, room: int, what: str, otherwise: str) -> None:
 def stacked_grid(
     values: np.ndarray, log_prior: np.ndarray, start: int, each: Sequence[tuple[Any, ...]]
 ) -> KernelGrid:
-    """Stack what was computed on the host for each value of a grid, and give it to JAX."""
+    """Stack the factors of all values of a grid, computed on the host, as JAX arrays."""
     stacked = jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *each)
     first = jnp.asarray(np.asarray(start))  # a Python integer would be of another type than moves
     return KernelGrid(jnp.asarray(values), jnp.asarray(log_prior), first, *stacked)

@@ -89,8 +89,8 @@ def draw(
 ) -> jax.Array:
     """Draw z with density proportional to N(z | mean, scale^2) exp(-slope (z + offset)_+).
 
-    One uniform per element goes through the inverse of the distribution function, which is exact
-    up to rounding: it chooses the side of the kink, and what is left of it chooses the place.
+    Each draw is the inverse distribution function at one uniform number, exact up to rounding: the
+    number determines the side of the kink, and its remaining digits the place on that side.
 
     Parameters
     ----------
@@ -114,8 +114,8 @@ def draw(
     before, after = u * total, v * total
     light = before < sides.mass_high
     bulk = ~light & (sides.low < 0)
-    # With low < 0 the heavy side is a normal cut below its median: count from the nearer end of
-    # the whole normal, whose mass is sqrt(2 pi), and measure from its centre.
+    # With low < 0 the heavy side is a normal truncated below its median: count mass from the nearer
+    # end of the whole normal, whose mass is sqrt(2 pi), and measure from its centre.
     near = before - sides.mass_high + sides.damping * sides.mills_low
     inward = bulk & (near < after)
     mass = jnp.where(light, before, jnp.where(inward, near, after))

@@ -1,4 +1,4 @@
-"""Coordinates in which everything Gaussian is a standard normal, weights integrated out.
+"""Coordinates in which the columns are standard normal, with the weights integrated out.
 
 Given (sigma2, tau) the columns less their intercept have covariance ``sigma2 R``. In the
 eigenbasis of R, ``T = 1 b' + sigma (U diag(sqrt(1 + lambda/tau)) a + (I - UU') e)``: ``a`` are the
@@ -80,9 +80,9 @@ def colour(white: White, precision: jax.Array, problem: Problem) -> jax.Array:
 def whiten(noise: White, columns: jax.Array, precision: jax.Array, problem: Problem) -> White:
     """Coordinates that :func:`colour` maps to given columns (n, k).
 
-    What the columns do not determine, the noise inside the span and on rows not observed, is
-    taken from ``noise``, standard normals of the shapes :func:`white_shapes`. A basis that spans
-    the rows leaves nothing undetermined.
+    Columns do not determine the noise inside the span and on rows that are not observed. It is
+    taken from ``noise``, standard normals of the shapes :func:`white_shapes`. If the basis spans
+    the rows, the columns determine all coordinates.
     """
     basis, _, _, mask = problem.design
     grouped = _grouped(columns.T, problem)
@@ -127,7 +127,7 @@ def sum_of_functions(
 ) -> jax.Array:
     """``sum_i f_i(R(tau)) T_i``, shape (n, k), for functions of the eigenvalues of R.
 
-    It is continuous in the kernel, which products with eigenvectors alone are not.
+    The result is continuous in the kernel; products with eigenvectors alone are not.
     """
     basis, eigenvalues, _, _ = problem.design
     one = jnp.ones((), eigenvalues.dtype)

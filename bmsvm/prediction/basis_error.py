@@ -1,10 +1,11 @@
-"""How far a basis of low rank moves class probabilities.
+"""Estimate of how far a basis of low rank moves class probabilities.
 
-The variance of the kernel that a basis leaves does not tell: probabilities may need none of it, or
-all. So the smaller half of the basis is left out too, and least squares predict each row without
-its label with the whole basis and with the rest of it. What is left of the kernel beyond the basis
-moves functions as the root of its variance does: the mean distance of the two predictions, times
-``sqrt(left / dropped)``, estimates that of the first from the exact ones.
+The remaining variance of the kernel, ``k(x, x) - |Phi(x)|^2``, does not determine this: the
+probabilities may depend on all of it or on none. So least squares predict each row without its
+label twice: with the whole basis, and without the half of its columns with the smaller eigenvalues.
+The effect of dropped variance on functions is assumed to grow as its root. The mean distance of the
+two predictions, times ``sqrt(left / dropped)``, where ``left`` is the variance outside the basis
+and ``dropped`` that of the half, estimates the distance of the first from the exact predictions.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ from bmsvm.models.squared import Eigen
 from bmsvm.prediction.squares import Root, least_squares, roots_of
 
 FEWEST_ROWS = 2000
-"""Rows that are looked at, at least, if there are as many."""
+"""Smallest number of rows by which the error is estimated, if there are as many."""
 
 ROWS_PER_COLUMN = 4
-"""And at least so many for each column of the basis."""
+"""Smallest number of these rows for each column of the basis."""
 
 
 def probability_error(problem: Problem, n_rows: int, kernel: Kernel) -> float:
-    """Estimate the mean over rows of ``sum_j |p_j - q_j| / 2``, q by the exact Gram matrix.
+    """Estimate the mean over rows of ``sum_j |p_j - q_j| / 2``, with q of the exact Gram matrix.
 
     Parameters
     ----------
@@ -54,7 +55,7 @@ def probability_error(problem: Problem, n_rows: int, kernel: Kernel) -> float:
 
 
 def _larger_half(root: Root) -> tuple[Root, float]:
-    """Return the root without the smaller half of its eigenvalues, and the sum of these."""
+    """Return the root without the smaller half of its eigenvalues, and the sum of that half."""
     assert root.rotation is not None
     values, basis = root.factor
     order = np.argsort(values)

@@ -1,21 +1,21 @@
 """Calibration of class probabilities by leave-one-out.
 
-Averaged over a posterior whose Gaussian process is rougher than the truth, probabilities are less
-confident than the data allow, and draws scatter more than they should. Both are corrected in the
-draws themselves, so that every number has one source. With ``p^s`` the probabilities of draw s at a
-row, p their mean over the draws, and l the log probabilities of least squares
+If functions of the posterior are rougher than the truth, averaged probabilities are less confident
+than the data allow, and draws scatter more than they should. Both are corrected in the draws, from
+which all predictions are computed. With ``p^s`` the probabilities of draw s at a row, p their mean
+over the draws, and l the log probabilities of least squares
 (:mod:`bmsvm.prediction.squares`),
 
     u^s = a [(1 - w) log p + w l + g (log p^s - mean_s log p^s)]
     q^s = (1 - eps) softmax(u^s) + eps / c.
 
-The power a sharpens or flattens; the share w is that of least squares in the logarithmic pool (0
-without them); the spread g scales how far draws are from their centre. They maximise the log score
-of the training rows, each predicted without its own label by the mean of its ``q^s``
-(:mod:`bmsvm.prediction.leave_one_out`), under weak priors.
+The power a sharpens or flattens probabilities. The share w is the weight of least squares in the
+logarithmic pool (0 without them). The spread g scales the distances of draws from their centre. The
+three maximise the log score of the training rows, each predicted without its own label by the mean
+of its ``q^s`` (:mod:`bmsvm.prediction.leave_one_out`), under weak priors.
 
-eps is the probability of a row whose label is pure chance. It is counted as half such a row beside
-n rows, as Krichevsky and Trofimov do: ``eps = 0.5 / (n + 0.5)``.
+eps is the probability that a label is drawn uniformly. Half such a row is added to the n rows, as
+in the estimator of Krichevsky and Trofimov: ``eps = 0.5 / (n + 0.5)``.
 """
 
 from __future__ import annotations
@@ -28,38 +28,38 @@ import scipy.optimize
 import scipy.special
 
 CHANCE_ROWS = 0.5
-"""Rows of mere chance beside the data."""
+"""Number of added rows whose label is drawn uniformly."""
 
 LOG_POWER = (0.0, 3.0)
-"""Mean and standard deviation of log a below the mean: labels may say nothing."""
+"""Mean of log a, and standard deviation below it: labels may be uninformative."""
 
 SHARPENED = 1.0
-"""Standard deviation above the mean: few rows do not show that a probability near one is right."""
+"""Standard deviation above the mean: few rows are little evidence for probabilities near one."""
 
 LOGIT_SHARE = (0.0, 1.5)
 """Mean and standard deviation of log w/(1 - w)."""
 
 LOG_SPREAD = (np.log(1.3), 0.7)
-"""Mean and standard deviation of log g. Where labels say nothing of it, draws are spread a little
-more than the posterior: its theta and tau are known no better than the data tell."""
+"""Mean and standard deviation of log g. If labels are uninformative about g, draws are spread a
+little more than those of the posterior, which takes the chosen theta and tau as known."""
 
 SPREAD_BY_POWER = 0.5
-"""Part of log a that is added to the mean of log g if a is below 1: where the posterior takes
-labels to tell more than they do, its draws are too far apart as well."""
+"""Part of log a that is added to the mean of log g if a is below 1: if the posterior is too
+confident, its draws are also too far apart."""
 
 BOUNDS = ((-4.0, 4.0), (-6.0, 6.0), (-5.0, 2.0))
-"""Of the three."""
+"""Bounds of log a, logit w and log g."""
 
 TINY = float(np.finfo(np.float32).tiny)
 
 
 class Calibration(NamedTuple):
-    """What makes draws of a posterior draws of calibrated probabilities.
+    """Parameters that map draws of the posterior to calibrated draws.
 
     power
         a.
     share
-        w, that of least squares.
+        w, the weight of least squares.
     spread
         g.
     chance
@@ -73,7 +73,7 @@ class Calibration(NamedTuple):
 
 
 def chance_of(n_rows: int) -> float:
-    """Probability eps of a row whose label is pure chance, beside so many rows."""
+    """Probability eps that a label is drawn uniformly, given the number of rows."""
     return CHANCE_ROWS / (n_rows + CHANCE_ROWS)
 
 
@@ -160,10 +160,11 @@ def calibration_loss(
     labels: np.ndarray,
     row_weights: np.ndarray,
 ) -> Callable[[np.ndarray], tuple[float, np.ndarray]]:
-    """Return what :func:`best_calibration` minimises, a function of (log a, logit w, log g).
+    """Return the function of (log a, logit w, log g) that :func:`best_calibration` minimises.
 
-    It returns minus the log score of the rows and the log priors, up to a constant, and the slope
-    of that, shape (3,). Weights of rows are positive; all else is as there.
+    It returns minus the sum of the log score of the rows and the log priors, up to a constant, and
+    its gradient, shape (3,). Arguments are those of :func:`best_calibration`, with positive row
+    weights.
     """
     rows, n_classes = np.arange(len(labels)), draws.shape[1]
     centre, deviations = _centred(draws, draw_weights)
@@ -208,12 +209,12 @@ def best_calibration(
     labels: np.ndarray,
     row_weights: np.ndarray | None = None,
 ) -> Calibration:
-    """Find the calibration under which held-out predictions score best.
+    """Find the calibration that maximises the score of held-out predictions.
 
     Parameters
     ----------
     draws
-        Probabilities of rows by draws that have not seen their labels, shape (n, c, s).
+        Probabilities of rows by draws given the other labels, shape (n, c, s).
     draw_weights
         Weights of the draws at each row, which sum to one, shape (n, s).
     squares
@@ -226,9 +227,9 @@ def best_calibration(
     Returns
     -------
     Calibration
-        With the maximiser of ``sum_i w_i log q_i(y_i)``, q being the mean over the draws, plus
-        log priors of log a, of the logit of w and of log g. They are normal, but that of log a has
-        two widths, and the mean of that of log g depends on a (:data:`SPREAD_BY_POWER`).
+        The maximiser of ``sum_i w_i log q_i(y_i)``, with q the mean over the draws, plus the log
+        priors of log a, logit w and log g. The priors are normal, but that of log a has two
+        widths, and the mean of that of log g depends on a (:data:`SPREAD_BY_POWER`).
     """
     each = np.ones(len(labels)) if row_weights is None else np.asarray(row_weights, np.float64)
     kept = each > 0

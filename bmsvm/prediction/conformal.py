@@ -1,19 +1,19 @@
-"""Prediction sets with a guarantee that does not rest on the model: jackknife+.
+"""Prediction sets by jackknife+, with a bound on coverage that does not depend on the model.
 
 Barber, Candès, Ramdas and Tibshirani (2021). Each training row i is predicted without its label,
-and has the score ``R_i = 1 - q_-i(y_i | x_i)``. A new row is predicted by the same model without
-row i, and class y is in its set unless too many rows have a smaller score than it:
+and has the score ``R_i = 1 - q_-i(y_i | x_i)``. The same model without row i predicts a new row x.
+Class y is in the set of x unless too many training rows have a smaller score:
 
     #{i : R_i < 1 - q_-i(y | x)} < level (n + 1).
 
-If rows are exchangeable, sets hold the class with probability at least ``2 level - 1``, whatever
-the model, and in practice about ``level``. With classes apart, each class is compared with the rows
-of that class, and the bound holds within each class.
+If rows are exchangeable, sets contain the class with probability at least ``2 level - 1``, whatever
+the model, and in practice about ``level``. With ``by_class`` each class is compared with the
+training rows of that class, and the bound holds within each class.
 
-The model without row i is that of the same draws, weighted as in leave-one-out
+The model without row i is approximated by the same draws, weighted as in leave-one-out
 (:mod:`bmsvm.prediction.leave_one_out`); its calibration and least squares are those of all rows.
-The bound is that of exact refits. Under ``squared`` held-out rows have draws of their own, with
-equal weights, so that new rows are predicted by all rows: the jackknife, which has no such bound.
+The bound holds for exact refits. Under ``squared`` held-out rows have draws of their own, with
+equal weights, and the model of all rows predicts new rows: the jackknife, which has no such bound.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class HeldOutRows(NamedTuple):
     probabilities
         Predictive probabilities without the label, shape (n, c).
     draws
-        Indices of the draws by which they were predicted, shape (s,).
+        Indices of the draws that predict them, shape (s,).
     weights
-        Weights of these without the label, which sum to one, shape (n, s).
+        Weights of these draws for each row, which sum to one, shape (n, s).
     """
 
     labels: np.ndarray
@@ -54,7 +54,7 @@ def conformal_sets(
     draws
         Class probabilities of new rows by those draws, shape (m, c, s).
     level
-        Share of rows whose set should hold their class.
+        Share of rows whose set should contain their class.
     by_class
         Whether each class is compared with the rows of that class only.
     """

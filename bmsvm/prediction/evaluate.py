@@ -6,16 +6,16 @@ column functions at a new row are
     f* = b + Phi* v + e*,    Phi* = K* U diag(lambda)^(-1/2),
     e* ~ N(0, sigma2/tau (k** - |Phi*|^2)),
 
-where e* is what the training rows do not determine. The representer form (1) is the same without
-e*. All draws at many rows are one matrix product.
+where the remainder e* has the conditional variance given the training rows. The kernel expansion
+(1) is the same without e*. One matrix product evaluates all draws at many rows.
 
-What is random beyond the draw is integrated by quasi-random points that belong to the draw and are
-the same for every row: one for the remainder e*, and some for the noise of the scores. Predictions
-of a row therefore do not depend on the other rows; on the other hand the noise of different rows is
-not independent, which matters for no statement about single rows.
+The remainder e* and the noise of the scores are integrated by quasi-random points: for each draw
+one for the remainder and several for the noise, the same for every row. Predictions of a row
+therefore do not depend on the other rows. The noise of different rows is not independent, which
+does not affect predictions of single rows.
 
-Rows are worked on in blocks of one size, the last one padded, and draws in batches of one size:
-memory is bounded, one program serves all, and results do not depend on how rows are grouped.
+Rows are processed in blocks of one size, the last one padded, and draws in batches of one size.
+Memory is bounded, one compiled program is enough, and results do not depend on the grouping.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ DRAWS = 64
 """Draws of a batch."""
 
 LARGEST_SCORE = 1e37
-"""Scores are clipped to it, so that float32 can add them; they decide a class all the same."""
+"""Scores are clipped to this value, so that float32 can add them; it decides a class anyway."""
 
 LIGHT = np.float32
 """Type in which probabilities are computed; functions are float64."""
@@ -58,8 +58,8 @@ class Stage(NamedTuple):
     points
         Training rows, landmarks or frequencies, shape (m, p).
     projection
-        ``U diag(lambda)^(-1/2)``, shape (n, q), which makes Phi* of K*; q is the rank of K,
-        rounded up. Of a basis map of low rank, its rotation.
+        ``U diag(lambda)^(-1/2)``, shape (n, q), which maps K* to Phi*; q is the rank of K, rounded
+        up. With a basis of low rank, the rotation of its basis map.
     weights
         v of each draw, shape (s, q', k) with q' <= q.
     draws
@@ -138,14 +138,14 @@ def padded_columns(matrix: np.ndarray) -> np.ndarray:
 
 
 def pad_rows(rows: np.ndarray) -> tuple[np.ndarray, int]:
-    """Repeat the last row until there are ``ROWS`` of them; and the number of rows before."""
+    """Pad to ``ROWS`` rows by repeating the last; also return the number of rows before."""
     block = np.asarray(rows, np.float64)
     filled = np.concatenate([block, np.repeat(block[-1:], ROWS - len(block), axis=0)])
     return filled, len(block)
 
 
 def _batches(stage: Stage, draws: Draws, coupling: str) -> Iterator[tuple[np.ndarray, _Batch]]:
-    """Draws of a stage in batches of ``DRAWS``: their indices and what they are evaluated with."""
+    """Draws of a stage in batches of ``DRAWS``: indices and parameters."""
     to_classes = class_map(coupling, draws.intercept.shape[1])
     rank = int(np.sum(np.any(stage.projection != 0, axis=0)))
     wide = stage.projection.shape[1]
@@ -186,8 +186,8 @@ def functions_and_probabilities(
     Returns
     -------
     tuple
-        Class functions (m, c, s), float64; and class probabilities p(y | f), the noise of the
-        scores integrated, (m, c, s), float32. What is not wanted is empty.
+        Class functions (m, c, s), float64; and class probabilities p(y | f), with the noise of the
+        scores integrated out, (m, c, s), float32. Arrays that were not requested are empty.
     """
     shape = (len(rows), draws.intercept.shape[1], len(draws.precision))
     empty = (len(rows), 0, 0)
@@ -218,7 +218,7 @@ _multiply = jax.jit(jnp.matmul)
 
 
 def _product(left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """Matrix product in float64, by JAX: its threads do not compete with those of BLAS."""
+    """Matrix product in float64, by JAX, whose threads do not compete with those of BLAS."""
     with jax.enable_x64(True):
         return np.asarray(_multiply(left, right))
 
@@ -227,7 +227,7 @@ def _product(left: np.ndarray, right: np.ndarray) -> np.ndarray:
 def _probabilities(
     functions: jax.Array, noise: jax.Array, noise_variance: jax.Array, *, likelihood: str
 ) -> jax.Array:
-    """``p(y | f)``, the noise of the scores integrated, of functions (m, c, D): the same shape."""
+    """``p(y | f)``, noise of the scores integrated out, of functions (m, c, D): the same shape."""
     light = jnp.clip(functions, -LARGEST_SCORE, LARGEST_SCORE).astype(noise.dtype)
     each = probabilities_given_functions(
         jnp.unstack(light, axis=1),

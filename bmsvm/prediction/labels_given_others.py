@@ -1,19 +1,19 @@
 """Log likelihood of each training row with its scores and functions integrated out.
 
-ArviZ's leave-one-out weights draws by ``1/L_i``, the inverse likelihood of row i. Given the scores,
-or the functions, of that row, L_i is far too sharp: these have adapted to its label. Here
+ArviZ's leave-one-out weights draws by ``1/L_i``, the inverse likelihood of row i. Given the scores
+or functions of that row, which have adapted to its label, the weights have a heavy tail. Here
 
     L_i(phi) = p(y_i | all other labels, phi),    phi = (theta, tau, sigma2),
 
-which does not depend on scores and functions at all. Under ``squared`` it is known. Otherwise
-:mod:`bmsvm.prediction.leave_one_out` has ``m_i``, the likelihood given the other rows' scores, for
-each draw, and ``1/L_i(phi) = E[1/m_i | phi]`` over the posterior. ``log m_i`` is regressed on
+which does not depend on scores and functions. Under ``squared`` it has a closed form. Otherwise
+:mod:`bmsvm.prediction.leave_one_out` computes ``m_i``, the likelihood given the other rows' scores,
+for each draw, and ``1/L_i(phi) = E[1/m_i | phi]`` over the posterior. ``log m_i`` is regressed on
 ``log phi``, and shifted so that the mean of ``1/L_i`` over the draws is that of Pareto-smoothed
-``1/m_i``: the leave-one-out prediction by ArviZ is then that of ``leave_one_out``, and the tails of
+``1/m_i``. The leave-one-out prediction by ArviZ is then that of ``leave_one_out``, and the tails of
 ArviZ's weights are those of phi alone.
 
-How well the scores were integrated is for ``1/m_i`` to say: the effective number of draws of its
-normalised weights w is ``1/sum w^2``.
+The weights w, ``1/m_i`` normalised, show how well the scores were integrated out: their effective
+number of draws is ``1/sum w^2``.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ NODES = 128
 """Quasi-random points at which scores are integrated."""
 
 DRAWS_PER_TERM = 20
-"""Draws for each term of the regression on log phi; of fewer draws it has a constant only."""
+"""Draws for each term of the regression on log phi; with fewer it has only a constant."""
 
 
 class LabelsGivenOthers(NamedTuple):
-    """Log likelihoods of rows, and how well they are known.
+    """Log likelihoods of rows, and diagnostics of their accuracy.
 
     log_likelihood
         ``log p(y_i | other labels, phi)`` of each draw and row, shape (s, n).
@@ -111,7 +111,7 @@ def _of_table(draws: Mapping[str, np.ndarray], problem: Problem, chosen: np.ndar
 def _log_means(
     draws: Mapping[str, np.ndarray], problem: Problem, chosen: np.ndarray
 ) -> Iterator[np.ndarray]:
-    """``log m_i`` of all draws, shape (s, n); with a kernel for each, one draw at a time."""
+    """``log m_i`` of all draws, shape (s, n); off a grid, one draw at a time."""
     if problem.family is None:
         yield log_mean_likelihoods(draws, problem, chosen, num_nodes=NODES)
         return

@@ -1,18 +1,19 @@
 """Leave-one-out prediction from one posterior run, by Pareto-smoothed importance sampling.
 
-Each row has scores of its own, which fit its own label. Weights 1/p(y_i | z_i) would have to undo
-that fit, and would be too heavy-tailed to use. So z_i is integrated out.
+The scores z_i of a row have adapted to its label. Importance weights 1/p(y_i | z_i) would have a
+tail too heavy to use. So z_i is integrated out.
 Given the other rows' columns, sigma2 and tau, row i is Gaussian (its cavity) with
 
     mean  t_i - [Q^-1 T]_i / [Q^-1]_ii,      variance  sigma2 / [Q^-1]_ii,
 
-whatever t_i is. With m_i the mean of p(y_i | z_i) over the cavity, draws of everything but row i
-weighted by 1/m_i are draws of the posterior without y_i, and the mean of p(y | z_i) over cavities
-with these weights is its prediction. Means over cavities use quasi-random normal points.
+neither of which depends on t_i. Let m_i be the mean of p(y_i | z_i) over the cavity. Draws of all
+parameters but those of row i, weighted by 1/m_i, are draws of the posterior without y_i. The mean
+of p(y | z_i) over cavities with these weights is the prediction of row i. Means over cavities use
+quasi-random normal points.
 
-Calibration needs draws that are like those of new rows: f_i is then drawn from the cavity, whose
-variance is that of f_i plus sigma2, and p(y | f_i) integrates the noise alone. With a basis of low
-rank f_i also has what the basis leaves of it, as it would have at a new row.
+Calibration needs draws like those at new rows: f_i is then drawn from the cavity, whose variance is
+that of f_i plus sigma2, and p(y | f_i) integrates the noise alone. With a basis of low rank f_i
+also has a remainder, as at a new row.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from bmsvm.models.theta import nearest_on_grid
 from bmsvm.models.whitening import matrix_function, shrinkage
 
 FEWEST_SMOOTHED = 30
-"""Draws from which on a fifth of them, the tail, are the six that every version of ArviZ fits."""
+"""Fewest draws for which the tail, a fifth of them, has the six that every ArviZ can fit."""
 
 
 class LeaveOneOut(NamedTuple):
@@ -57,7 +58,7 @@ class LeaveOneOut(NamedTuple):
 
 
 class HeldOutDraws(NamedTuple):
-    """Class probabilities of m rows by draws that have not seen their labels.
+    """Class probabilities of m rows by draws given all labels but their own.
 
     probabilities
         p(y | f_i), shape (m, c, s).
@@ -97,7 +98,7 @@ def _over_cavities(
 ) -> tuple[jax.Array, jax.Array]:
     """``log m_i``, shape (s, m), and class probabilities, shape (s, m, c), of draws at rows (m,).
 
-    These are means over the cavity, or those of an f_i drawn from it by points (s, m, k).
+    These are means over the cavity; with points (s, m, k), those at an f_i drawn from the cavity.
     """
     labels = problem.labels[rows]
     row_weights = None if problem.row_weights is None else problem.row_weights[rows]
@@ -139,7 +140,7 @@ def _over_cavities(
 def smoothed_weights(log_ratios: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Normalised log weights (n, s), smoothed, and Pareto's k (n,), of log ratios (n, s)."""
     log_weights, pareto_k = np.zeros(log_ratios.shape), np.zeros(len(log_ratios))
-    # If all are equal the label had no weight, and there is no tail.
+    # If all are equal the label has weight 0, and there is no tail.
     differ = np.ptp(log_ratios, axis=1) > 0
     if np.any(differ):
         log_weights[differ], pareto_k[differ] = _pareto_smoothed(log_ratios[differ])
@@ -148,10 +149,10 @@ def smoothed_weights(log_ratios: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _pareto_smoothed(log_ratios: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Pareto-smoothed log weights and Pareto's k by ArviZ, of whichever version.
+    """Pareto-smoothed log weights and Pareto's k, by ArviZ 0.x or 1.x.
 
-    Of fewer than 30 draws no tail can be fitted, nor one whose values are all the same: the
-    weights stay as they are, and k is infinite.
+    With fewer than 30 draws, or if all values of the tail are equal, no tail can be fitted: the
+    weights are not changed, and k is infinite.
     """
     log_weights, pareto_k = log_ratios.copy(), np.full(len(log_ratios), np.inf)
     fits = _has_tail(log_ratios)
@@ -225,9 +226,9 @@ def held_out_draws(
     draws, problem, rows, num_nodes
         As in :func:`leave_one_out`.
     seed
-        Of the points of f_i given everything else.
+        Seed of the points at which f_i is drawn given all other parameters.
     remainder
-        Whether f_i is drawn, as functions at new rows are; else it is its mean given the rest.
+        Whether f_i is drawn, as functions at new rows are; else it is its conditional mean.
     """
     rows = np.arange(problem.n_rows) if rows is None else rows
     shape = (len(np.asarray(draws["precision"])), len(rows), problem.n_columns)

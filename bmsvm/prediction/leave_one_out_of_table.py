@@ -1,8 +1,8 @@
-"""Leave-one-out prediction under ``squared``: exact, whatever was drawn.
+"""Leave-one-out prediction under ``squared``: exact, without draws of the posterior.
 
-Given (theta, tau, sigma2), functions without a row's label are Gaussian in closed form. The
-posterior of (theta, tau, sigma2) is a table. Without the row's label each of its cells is weighted
-by 1/m_i, the evidence of the label, which is known too.
+Given (theta, tau, sigma2) and all labels but that of the row, functions are Gaussian, in closed
+form. The posterior of (theta, tau, sigma2) is a table. Without the row's label each cell is
+weighted by 1/m_i, with m_i the evidence of the label, also in closed form.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class _Cells(NamedTuple):
     """Functions at n rows, each without its label, at each of m cells.
 
     slopes
-        What makes logits of class functions, ``c/(c - 1)/(sigma2 + s^2)``, shape (m,).
+        Factor from class functions to logits, ``c/(c - 1)/(sigma2 + s^2)``, shape (m,).
     means, variances
         Of the column functions, shapes (m, n, k) and (m, n).
     weights
@@ -99,7 +99,7 @@ def held_out_draws_of_table(
     num_draws
         Number of draws s, which have equal weights.
     remainder
-        Whether functions are drawn, as those at new rows are; else they are their means.
+        Whether functions are drawn, as at new rows; else their means are used.
     """
     cells, n = _cells_without_labels(problem, chosen), len(chosen)
     random = np.random.default_rng(seed)
@@ -180,5 +180,5 @@ def _log_evidence(
 
 
 def _log(information: np.ndarray) -> np.ndarray:
-    """Log of information; zero for rows without any, whose label has no evidence."""
+    """Log of information; zero for rows of information zero, whose label has no evidence."""
     return np.log(np.where(information > 0, information, 1.0))

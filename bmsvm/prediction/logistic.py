@@ -1,14 +1,14 @@
-"""Modes of kernel logistic regression beside least squares, in the place of chains.
+"""Modes of kernel logistic regression, averaged with least squares where there are no chains.
 
-Of many rows chains of (21) take long, and least squares alone lose where classes overlap: their
-functions have to follow the probabilities, which are rougher than their logarithms. The mode of
-(21) without its rectifier, on which it would sit, takes seconds,
+With many rows chains of (21) take long. Least squares alone predict worse where classes overlap:
+their functions follow the probabilities, which are rougher than their logarithms. The mode of (21),
+without the rectifier, at whose kinks a mode would lie, takes seconds,
 
     f = b + Phi v,  (v, b) maximising  sum_i w_i log softmax(f_i)_{y_i} - tau/2 (|v|^2 + eta |b|^2),
 
 and is linear in the same features as least squares. Both are sharpened by the best power and
-averaged with weights proportional to the exponential of their log scores at rows that they have not
-seen, as values of tau are (:mod:`bmsvm.prediction.squares`).
+averaged with weights proportional to the exponential of their log scores at held-out rows, as
+values of tau are (:mod:`bmsvm.prediction.squares`).
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ PRECISIONS = 10.0 ** (np.arange(2, -8, -1) / 2)
 """Values of tau, as parts of the mean of k(x, x), decreasing."""
 
 NEAR_ZERO = 1e-6
-"""Axes of features whose squares sum to less than this part of those of all features are left out:
-modes are found in float32."""
+"""Axes with less than this part of the sum of squares of all features are left out: modes are
+computed in float32."""
 
 COLUMN_MULTIPLE = 32
-"""The number of axes is rounded up to a multiple of this, so that sizes share a program."""
+"""The number of axes is rounded up to a multiple of this, so that similar sizes share a program."""
 
 LARGEST_FOLD = 0.2
 """Largest share of the rows that a fold leaves out."""
@@ -47,9 +47,9 @@ class Modes(NamedTuple):
     intercept
         Shape (c,).
     held_out
-        Functions at some rows, by modes that have not seen them, shape (h, c).
+        Functions at some rows, by modes without these rows, shape (h, c).
     score
-        Log score of these.
+        Log score of these functions.
     """
 
     coefficients: np.ndarray
@@ -61,7 +61,7 @@ class Modes(NamedTuple):
 def logistic_modes(
     root: Root, labels: np.ndarray, n_classes: int, weights: np.ndarray, held: np.ndarray
 ) -> Modes:
-    """Find modes of all rows, and of the rows outside each fold of some of them.
+    """Find modes of all rows, and modes without each fold of the rows ``held``.
 
     Parameters
     ----------
@@ -79,7 +79,7 @@ def logistic_modes(
     scale = float(np.mean(np.sum(design**2, axis=1)))
     constant = np.full((n, 1), INTERCEPT_PRECISION**-0.5)
     features = np.concatenate([design, constant], axis=1)
-    # The penalty is the same in all directions, so that the intercept may be turned with the rest.
+    # The penalty is the same in all directions, so that the intercept may be rotated with the rest.
     sizes, axes = scipy.linalg.eigh(features.T @ (weights[:, None] * features))
     counted = int(np.sum(sizes > NEAR_ZERO * scale * weights.sum()))
     axes = axes[:, -(counted + -counted % COLUMN_MULTIPLE) :]

@@ -1,4 +1,4 @@
-"""Finished runs, of NumPyro or of this package: the data they were run on, and their functions."""
+"""Data and functions of finished runs, of NumPyro or of this package."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ CHECKED_ROWS = 64
 """Rows whose kernel values are compared with those of the problem."""
 
 TOLERANCE = 1e-3
-"""Largest difference of these, in units of the largest value; float32 is below it."""
+"""Largest difference of these, relative to the largest value; rounding to float32 is below it."""
 
 
 class PreparedRun(NamedTuple):
-    """What predictions need beside draws; fields as in :class:`bmsvm.Posterior`."""
+    """Data for predictions from draws; fields as in :class:`bmsvm.Posterior`."""
 
     problem: Problem
     training_rows: np.ndarray
@@ -38,7 +38,7 @@ class PreparedRun(NamedTuple):
 
 
 def data_of_run(mcmc: Any) -> tuple[Problem, Any, Any]:
-    """Return the prepared data of a run, and its rows and labels if it has kept them."""
+    """Return the prepared data of a run, and its rows and labels if the run has them."""
     if isinstance(mcmc, Run):
         return mcmc.problem, None, None
     # MCMC keeps the arguments of the run under these names only; ArviZ reads them too.

@@ -1,11 +1,11 @@
-"""Least squares: class functions with the same kernel, in closed form, beside the posterior's.
+"""Least squares: class functions with the same kernel, in closed form.
 
-The likelihoods (11) and (21) are flat where a row is classified well: such a row does not move the
-functions. Squared errors use every row, as discriminant analysis does beside logistic regression,
-and predict better where classes are many and well separated. The functions are the posterior mean
-of the regression of the class codes (:mod:`bmsvm.models.squared`) with sigma2 = 1 and noise 1/w_i
-for a row of weight w_i, the least-squares SVM of Suykens and Vandewalle (1999). The prediction of a
-row without its own label is known exactly.
+The likelihoods (11) and (21) are flat where a row is classified well: such a row has no influence
+on the functions. Squared errors use every row, as discriminant analysis does compared with logistic
+regression, and predict better where classes are many and well separated. The functions are the
+posterior mean of the regression of the class codes (:mod:`bmsvm.models.squared`) with sigma2 = 1
+and noise 1/w_i for a row of weight w_i, the least-squares SVM of Suykens and Vandewalle (1999). The
+prediction of a row without its own label has a closed form.
 
 Each pair (theta, tau) of a grid is scored by the log score of these predictions, sharpened by the
 best power (:func:`bmsvm.prediction.calibration.best_power`). The functions, each times its power,
@@ -41,18 +41,18 @@ OCTAVES = np.arange(-4, 5) / 2
 """Lengthscales: these powers of two times the median distance between rows."""
 
 SMALLEST_SHARE = 1e-3
-"""Pairs of less weight are left out."""
+"""Pairs with a smaller weight are left out."""
 
 TINY = float(np.finfo(np.float64).tiny)
 
 
 class Root(NamedTuple):
-    """A factor of the Gram matrix of some rows, and the features it is made of.
+    """A factor of the Gram matrix of some rows, and the features from which it is computed.
 
     kernel, lengthscale, kind, points
         As in :class:`bmsvm.prediction.evaluate.Stage`.
     rotation
-        What makes Phi of the features of a low-rank basis, shape (q, r). None if the features are
+        Matrix from the features of a low-rank basis to Phi, shape (q, r). None if the features are
         kernel values with all rows.
     factor
         ``Phi = U diag(sqrt(lambda))``; U is orthonormal if there is no rotation.
@@ -72,7 +72,7 @@ class Root(NamedTuple):
 
     @property
     def to_design(self) -> np.ndarray:
-        """What makes Phi of the features, shape (q, r)."""
+        """Matrix from the features to Phi, shape (q, r)."""
         if self.rotation is not None:
             return self.rotation
         return self.factor.basis * inverse_root(self.factor.eigenvalues)
@@ -82,7 +82,7 @@ class LeastSquares(NamedTuple):
     """Averaged functions of least squares, ``b + sum_g features_g(x) @ coefficients_g``.
 
     kernels, lengthscales
-        Kernel and theta of each term that counts; None where a kernel has no theta.
+        Kernel and theta of each term; None where a kernel has no theta.
     kind, points
         As in :class:`Root`.
     coefficients
@@ -152,7 +152,7 @@ def roots_of(
     Parameters
     ----------
     problem
-        The prepared training data. If its basis is of low rank, that is the only root.
+        The prepared training data. If its basis is of low rank, there is no other root.
     kept
         Indices of the rows to fit; all of them, if the basis is not of low rank.
     rows
@@ -160,7 +160,7 @@ def roots_of(
     kernel
         The kernel.
     lengthscale
-        theta, if it is the only one; None: a grid around the median distance between rows.
+        theta; None: a grid around the median distance between rows.
     """
     if problem.basis_map is not None:
         found = problem.basis_map
@@ -199,7 +199,7 @@ class _Scored(NamedTuple):
     solutions
         Shape (G, T).
     powers, scores
-        Best power of each, and its log score at rows left out; shape (G, T).
+        Best power of each, and its log score at left-out rows; shape (G, T).
     """
 
     kernels: list[Kernel]
@@ -219,7 +219,7 @@ class _Scored(NamedTuple):
 def _scored(
     roots: Iterable[Root], labels: np.ndarray, n_classes: int, weights: np.ndarray
 ) -> _Scored:
-    """Solve at each theta and tau, and score how rows are predicted without their labels."""
+    """Solve at each theta and tau, and score the predictions of rows without their labels."""
     codes = class_codes(n_classes)[labels]
     kernels, thetas, found, scored = [], [], [], []
     for root in roots:
@@ -234,10 +234,10 @@ def _scored(
 
 
 class Judged(NamedTuple):
-    """A stationary kernel, as least squares see it.
+    """Lengthscale and score of a stationary kernel, by least squares.
 
     lengthscale
-        The mean of log theta over pairs (theta, tau) with their shares, as theta.
+        exp of the weighted mean of log theta over the pairs (theta, tau).
     score
         Log of the sum over these pairs of the exponentials of their log scores.
     """

@@ -1,4 +1,4 @@
-"""Posterior draws grouped by kernel, ready to be evaluated at new rows."""
+"""Posterior draws grouped by kernel, for evaluation at new rows."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def stages_of(
 
 
 def family_stages(flat: Flat, family: KernelFamily) -> Iterator[Stage]:
-    """One stage for each draw of kernel parameters off a grid, factored as it is needed."""
+    """One stage for each draw of kernel parameters off a grid, factored when it is needed."""
     rows = np.asarray(family.rows, np.float64)
     tree = jax.tree.structure(family.prior, is_leaf=is_distribution)
     values = [flat(name) for name in named_parameters(family.prior, is_leaf=is_distribution)]

@@ -1,4 +1,4 @@
-"""What draws say of the training rows: which rows and draws are used, and each row left out."""
+"""Predictions of training rows, each without its label, and the rows and draws they use."""
 
 from __future__ import annotations
 

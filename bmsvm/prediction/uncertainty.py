@@ -11,26 +11,26 @@ from numpy.typing import ArrayLike
 class Uncertainty(NamedTuple):
     """Probabilities of the classes of some rows, and their uncertainty.
 
-    All of it is of one predictive distribution. A draw of it gives a row class probabilities q: the
-    noise of the scores is part of them, and so is the calibration. The entropy that all draws share
-    is chance (aleatoric), the rest is ignorance of the functions (epistemic).
+    All fields but ``exclusion`` summarise draws q of class probabilities, which include the noise
+    of the scores and the calibration. The mean entropy of the draws is aleatoric uncertainty
+    (chance), the rest of the entropy is epistemic (the functions are not known).
 
     probabilities
         Predictive probabilities, the mean of q over the draws, shape (m, c).
     lower, upper
         Ends of the central credible interval of each class's q, shape (m, c): quantiles of the
-        draws, widened where needed to hold their mean.
+        draws, widened where needed to contain their mean.
     entropy
         Entropy of ``probabilities``, in nats, shape (m,): the sum of the next two.
     aleatoric
-        Mean entropy of q over the draws, shape (m,): what would be left if the functions were
-        known.
+        Mean entropy of q over the draws, shape (m,): the entropy that would remain if the functions
+        were known.
     epistemic
-        Mutual information of the label and the functions, shape (m,): what knowing them would take
-        away.
+        Mutual information of the label and the functions, shape (m,): the entropy that knowing the
+        functions would remove.
     exclusion
         Averaged probability of not being in a class, ``E exp(-(f_j + d)_+)`` of eq. (20), shape
-        (m, c). It is not one less ``probabilities``.
+        (m, c). It is not ``1 - probabilities``.
     """
 
     probabilities: np.ndarray
@@ -97,11 +97,11 @@ def accept(probabilities: np.ndarray, error: float, *, each_row: bool = False) -
     Parameters
     ----------
     probabilities
-        Predictive probabilities, shape (m, c). A row's expected error is one less the largest.
+        Predictive probabilities, shape (m, c). A row's expected error is one minus the largest.
     error
         The target, a probability.
     each_row
-        Whether every accepted row has to meet the target, or their average, which accepts more.
+        Whether every accepted row has to meet the target. If not, their average has to.
 
     Returns
     -------

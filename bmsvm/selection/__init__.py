@@ -16,13 +16,13 @@ __all__ = [
 ]
 
 NAMED: dict[str, type[Method]] = {"mode-cv": ModeCV, "squares-cv": SquaresCV}
-"""Shorthand for the ways to choose a lengthscale, with default options."""
+"""Shorthand for the methods that choose a lengthscale, with default options."""
 
 
 def as_method(lengthscale: Any) -> Method | None:
-    """Return the way to choose a lengthscale that a name or an object stands for.
+    """Return the method that a name or an object stands for.
 
-    None if it is a number, an array or sampled.
+    None if the lengthscale is a number, an array or sampled.
     """
     if isinstance(lengthscale, Method):
         return lengthscale

@@ -1,4 +1,4 @@
-"""What the ways to choose a lengthscale have in common."""
+"""Base classes and helpers of the methods that choose a lengthscale."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from bmsvm.selection.kernel import candidates_of
 
 @dataclass(frozen=True)
 class Selection:
-    """What was chosen from the data, as plain numbers."""
+    """The kernel, lengthscale and priors chosen from the data."""
 
     kernel: Kernel
     """The kernel, given or chosen."""
     lengthscale: Any
     """theta: a number, or an array."""
     hyperparameters: Hyperparameters
-    """Priors for the chains: those that were given, or with a prior of tau that was chosen too."""
+    """Priors for the chains: those that were given; if tau was chosen, with a prior around it."""
     num_rows: int
-    """Rows that were used."""
+    """Number of rows that were used."""
 
 
 class Method:
-    """Base of the ways to choose a lengthscale from the data before sampling."""
+    """Base of the methods that choose a lengthscale from the data before sampling."""
 
     max_rows: int | None
     """Largest number of rows to use; None: all."""
@@ -79,7 +79,7 @@ class Method:
         hyperparameters: Hyperparameters,
         rng: np.random.Generator,
     ) -> Selection:
-        """Choose a kernel from some, and its lengthscale, by rows that have been checked.
+        """Choose one of the candidate kernels and its lengthscale, from checked rows.
 
         Parameters
         ----------
@@ -106,7 +106,7 @@ def check_stationary(name: str, kernel: Kernel) -> Stationary:
 
 
 class Chosen(NamedTuple):
-    """Rows (m, p) to choose by, class indices (m,), weights (m,), and the number of classes."""
+    """Selected rows (m, p), class indices (m,), weights (m,), and the number of classes."""
 
     rows: np.ndarray
     labels: np.ndarray
@@ -157,7 +157,7 @@ def representative_rows(labels: np.ndarray, count: int, rng: np.random.Generator
     ndarray of int, shape (count,)
         Indices of the rows, increasing.
     """
-    # A row's place among those of its class, in a random order: each class has one at 0.
+    # Rank of a row in a random order of its class: each class has one row at 0.
     place = np.empty(len(labels))
     for label in np.unique(labels):
         mine = rng.permutation(np.flatnonzero(labels == label))

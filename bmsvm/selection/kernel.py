@@ -1,8 +1,9 @@
-"""The kernel chosen from the data: the one under which least squares predict rows left out best.
+"""Choice of the kernel under which least squares predict left-out rows best.
 
-A Gaussian kernel expects functions that are smooth in all features together, a Laplacian kernel
-functions that may bend sharply in single ones. On many tables one of them predicts much better than
-the other, and the closed form of :mod:`bmsvm.prediction.squares` tells quickly which.
+A Gaussian kernel suits functions that are smooth in all features together, a Laplacian kernel
+functions that may bend sharply in single features. On many data sets one of them predicts much
+better than the other. Leave-one-out of least squares, in closed form, finds which
+(:mod:`bmsvm.prediction.squares`).
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ def best_kernel(
     n_classes: int,
     weights: np.ndarray,
 ) -> Kernel:
-    """Return the kernel of the best score (:func:`bmsvm.prediction.squares.judge`).
+    """Return the kernel with the best score (:func:`bmsvm.prediction.squares.judge`).
 
     Parameters
     ----------
     candidates
-        Stationary kernels; a single one, which may be any kernel, is returned as it is.
+        Stationary kernels. A single candidate, of any kind, is returned without a comparison.
     rows, labels, n_classes, weights
         Rows (n, p), their class indices and weights (n,), and the number of classes.
     """

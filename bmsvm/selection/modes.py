@@ -1,18 +1,18 @@
-"""Cross-validated modes: the lengthscale and the precision that predict held-out labels best.
+"""Cross-validation of modes, which chooses theta and tau.
 
-Where the prior is rougher than the truth, the posterior's tau does not give the best calibrated
-probabilities (docs/lengthscale.md). Here each pair (theta, tau) of a grid is scored by these. For
-each fold, f is the mode given the rows outside it of
+Where functions of the prior are rougher than the truth, the posterior of tau does not give the best
+calibrated probabilities (docs/lengthscale.md). Here calibrated probabilities of held-out rows score
+each pair (theta, tau) of a grid. For each fold, f is the mode, given the rows outside the fold, of
 
     sum_i log softmax_j(f_ij) at y_i  -  tau/2 tr(f' K(theta)^-1 f),
 
-eq. (10) with (21) for the hinge and without the rectifier, on whose kinks a mode would sit. The
-rows of the fold are predicted by f and calibrated (:mod:`bmsvm.prediction.calibration`), and the
-sum of their log probabilities is the score of the pair.
+eq. (10) with (21) instead of the hinge, and without the rectifier, at whose kinks a mode would lie.
+f predicts the rows of the fold, the predictions are calibrated
+(:mod:`bmsvm.prediction.calibration`), and the sum of their log probabilities is the score.
 
-Few rows do not tell pairs apart, and the best one is then best by chance. So scores are taken for
-log likelihoods, with normal priors of log theta and log tau, and the result is the mean of both
-logarithms over the grid. Chains are to stay at that tau: its prior is as narrow as if
+With few rows the scores of many pairs hardly differ, and the best pair is best by chance. So scores
+are treated as log likelihoods, with normal priors of log theta and log tau, and the result is the
+mean of both logarithms over the grid. Chains keep that tau: its prior is as narrow as if
 :data:`STRENGTH` times the rows had determined it.
 """
 
@@ -43,7 +43,7 @@ OCTAVES = np.arange(-2, 3)
 """Default lengthscales: these powers of two times the median distance between rows."""
 
 PRECISIONS = 10.0 ** (np.arange(2, -8, -1) / 2)
-"""Default values of tau, decreasing: each mode starts from the one before."""
+"""Default values of tau, decreasing: each mode starts from the previous one."""
 
 LENGTHSCALE_PRIOR = (0.5, 1.0)
 """Mean and standard deviation of log2(theta / median distance)."""
@@ -52,28 +52,28 @@ PRECISION_PRIOR = (-2.0, 1.0)
 """Mean and standard deviation of log10(tau)."""
 
 STRENGTH = 4.0
-"""Weight of the tau that was found, in multiples of the rows."""
+"""Weight of the chosen tau in its prior, in multiples of the number of rows."""
 
 DEALT_ROWS = 1200
-"""About how many rows all repetitions have together."""
+"""Approximate number of rows of all repetitions together."""
 
 NEGLIGIBLE = 20.0
-"""How far a lengthscale's largest log weight lies below that of the best one if those beyond it are
-not tried: their weights would be less than 1e-8."""
+"""Lengthscales beyond one whose largest log weight is this far below the best are not tried: their
+weights would be less than 1e-8."""
 
 NEAR_ZERO = 1e-6
-"""Eigenvalues below this part of the largest are dropped: modes are found in float32."""
+"""Eigenvalues below this part of the largest are dropped: modes are computed in float32."""
 
 LARGEST_POWER = 30
 """Largest power of ten of lengthscales and precisions."""
 
 ROW_MULTIPLE = 32
-"""Empty rows fill the data up to a multiple of this, so that sizes share a program."""
+"""Empty rows pad the data to a multiple of this, so that similar sizes share a program."""
 
 
 @dataclass(frozen=True)
 class ModeSelection(Selection):
-    """Scores of pairs (theta, tau), and the pair that follows from them."""
+    """Scores of pairs (theta, tau), and the chosen pair."""
 
     precision: float
     """tau."""
@@ -82,9 +82,9 @@ class ModeSelection(Selection):
     precisions: np.ndarray
     """Values of tau, shape (T,)."""
     log_loss: np.ndarray
-    """Mean minus log of the calibrated probabilities of held-out labels, shape (G, T).
+    """Mean log-loss of the calibrated probabilities of held-out labels, shape (G, T).
 
-    Infinite for lengthscales that were not tried, beyond ones of no weight.
+    Infinite for lengthscales that were not tried.
     """
     weights: np.ndarray
     """Weights of the pairs, which sum to one, shape (G, T)."""
@@ -94,8 +94,8 @@ class ModeSelection(Selection):
 class ModeCV(Method):
     """Choose theta and tau by how well modes predict held-out rows.
 
-    For ``likelihood="normalized"`` and ``coupling="sum_to_zero"``, to whose tau that of the modes
-    corresponds.
+    For ``likelihood="normalized"`` and ``coupling="sum_to_zero"``, under which tau has the same
+    meaning as in the modes.
 
     Parameters
     ----------
@@ -105,13 +105,13 @@ class ModeCV(Method):
     precisions
         Values of tau, shape (T,).
     folds
-        Number of folds, the classes in proportion.
+        Number of folds, stratified by class.
     repeats
-        How often rows are assigned to folds. Default: twice; once if more than 600 are used, which
-        needs a larger ``max_rows``.
+        Number of times that rows are assigned to folds. Default: 2, or 1 if more than 600 rows are
+        used, which needs a larger ``max_rows``.
     max_rows
-        Largest number of rows to use. Of more, so many are chosen at random, the classes in
-        proportion. None: all.
+        Largest number of rows to use. If there are more, a stratified random sample is used.
+        None: all.
     """
 
     grid: Any = None
@@ -131,7 +131,7 @@ class ModeCV(Method):
                 _values(name, getattr(self, name))
 
     def check_model(self, kernel: Kernel, coupling: str, likelihood: str) -> None:
-        """Raise ``ValueError`` unless the model is the one whose modes are compared."""
+        """Raise ``ValueError`` unless the modes are those of this model."""
         check_stationary("ModeCV", kernel)
         for name, value, needed in (
             ("coupling", coupling, "sum_to_zero"),
@@ -150,7 +150,7 @@ class ModeCV(Method):
         hyperparameters: Hyperparameters,
         rng: np.random.Generator,
     ) -> ModeSelection:
-        """Return theta, and hyperparameters with a prior of tau around the one that was found."""
+        """Return theta, and hyperparameters with a prior of tau around the chosen value."""
         rows, labels, weights, n_classes = data
         covariance = best_kernel(candidates, rows, labels, n_classes, weights)
         median = median_distance(rows, covariance)
@@ -207,7 +207,7 @@ def _values(name: str, given: ArrayLike) -> np.ndarray:
 
 
 def _assign(labels: np.ndarray, folds: int, rng: np.random.Generator) -> np.ndarray:
-    """Which fold holds a row out, as ones in (n, folds): rows of a class go to folds in turn."""
+    """Fold of each row, one-hot (n, folds): the rows of a class go to the folds in turn."""
     order = np.lexsort((rng.random(len(labels)), labels))
     held = np.zeros((len(labels), folds))
     held[order, np.arange(len(labels)) % folds] = 1
@@ -218,8 +218,8 @@ def _root(gram: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """Root R of a Gram matrix, ``K = R R'``, with R'WR diagonal: float32, shape (m, r).
 
     W has the weights of the rows, and the diagonal then bounds the curvature in each coordinate.
-    m is n rounded up, and r is m, or a half, a quarter or an eighth of it, zeros filling what there
-    is too much, so that data and lengthscales share a few programs.
+    m is n rounded up, and r is m, or a half, a quarter or an eighth of it, padded with zeros, so
+    that data and lengthscales share a few compiled programs.
     """
     scale = np.sqrt(weights / weights.max())
     values, vectors = scipy.linalg.eigh(scale[:, None] * gram * scale)
@@ -264,7 +264,7 @@ def _path(
 ) -> jax.Array:
     """Scores of held-out rows (T, repeats, n, c) at modes of all folds, for decreasing taus (T,).
 
-    root is (n, r), targets (n, c), weights and held (n, m), folds of a repetition together.
+    root is (n, r), targets (n, c), weights and held (n, m); the folds of a repetition are adjacent.
     """
     n, c = targets.shape
 
@@ -281,7 +281,7 @@ def _calibrated_log_loss(scores: np.ndarray, labels: np.ndarray, weights: np.nda
 
 
 def _outward(ratios: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return indices of lengthscales below and above their prior mean, the nearest first."""
+    """Return indices of lengthscales below and above their prior mean, each nearest first."""
     steps = np.log2(ratios) - LENGTHSCALE_PRIOR[0]
     nearest = np.argsort(np.abs(steps), kind="stable")
     return nearest[steps[nearest] <= 0], nearest[steps[nearest] > 0]

@@ -1,4 +1,4 @@
-"""The lengthscale under which least squares predict rows left out best, in closed form."""
+"""Choice of the lengthscale by leave-one-out of least squares, in closed form."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ __all__ = ["SquaresCV"]
 class SquaresCV(Method):
     """Choose theta by how well least squares predict each row without its label.
 
-    For any likelihood and coupling: the result depends on the kernel and the data alone. Each pair
-    (theta, tau) of a grid is scored by predictions of rows left out, in closed form
-    (:mod:`bmsvm.prediction.squares`), and the result is the mean of log theta with weights
-    proportional to the exponential of the scores. No chain is run, and tau keeps its prior.
+    For any likelihood and coupling: the result depends only on the kernel and the data. Each pair
+    (theta, tau) of a grid is scored by predictions of left-out rows, in closed form
+    (:mod:`bmsvm.prediction.squares`). The result is the mean of log theta, weighted by the
+    exponentials of the scores. No chain is run, and tau keeps its prior.
 
     Parameters
     ----------
     max_rows
-        Largest number of rows to use. Of more, so many are chosen at random, the classes in
-        proportion. None: all.
+        Largest number of rows to use. If there are more, a stratified random sample is used.
+        None: all.
     """
 
     max_rows: int | None = 512
