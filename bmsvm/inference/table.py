@@ -463,7 +463,8 @@ class PosteriorTable:
         found = {
             "noise_variance": self.cells.noise_variance[chosen],
             "precision": self.cells.precision[chosen],
-            "intercept": intercept @ contrast(problem.n_classes).T,
+            # Not a matrix product, whose rounding depends on the number of draws.
+            "intercept": (intercept[:, None, :] * contrast(problem.n_classes)).sum(axis=-1),
             "weights": weights,
         }
         if problem.grid is not None:
