@@ -39,13 +39,18 @@ SHARPENED = 1.0
 LOGIT_SHARE = (0.0, 1.5)
 """Mean and standard deviation of log w/(1 - w)."""
 
-LOG_SPREAD = (np.log(1.3), 0.7)
-"""Mean and standard deviation of log g. If labels are uninformative about g, draws are spread a
-little more than those of the posterior, which takes the chosen theta and tau as known."""
+LOG_SPREAD = (0.0, 0.2)
+"""Centre and scale of log g, which has a Cauchy distribution. Labels say little about g on most
+data, and draws are then spread as those of the posterior. Where classes are far apart they can say
+that draws scatter too much; the tails of a Cauchy distribution leave that to them."""
 
 SPREAD_BY_POWER = 0.5
-"""Part of log a that is added to the mean of log g if a is below 1: if the posterior is too
+"""Part of log a that is added to the centre of log g if a is below 1: if the posterior is too
 confident, its draws are also too far apart."""
+
+STARTS = ((0.0, 0.0, 0.0), (-1.0, 0.0, -2.5))
+"""Values of log a, logit w and log g from which the best is sought: there can be a local minimum
+near each, and the centre of log g has a kink at log a = 0."""
 
 BOUNDS = ((-4.0, 4.0), (-6.0, 6.0), (-5.0, 2.0))
 """Bounds of log a, logit w and log g."""
@@ -196,8 +201,10 @@ def calibration_loss(
         below = min(at[0] - means[0], 0.0)
         own = scales if below < 0 else np.array([SHARPENED, *scales[1:]])
         z = (at - means - [0.0, 0.0, SPREAD_BY_POWER * below]) / own
-        slopes[0] += (below < 0) * SPREAD_BY_POWER * z[2] / own[2]
-        return 0.5 * float(z @ z) - float(row_weights @ np.log(total)), z / own - slopes
+        prior = 0.5 * float(z[:2] @ z[:2]) + np.log1p(z[2] ** 2)
+        by_prior = np.array([z[0], z[1], 2 * z[2] / (1 + z[2] ** 2)]) / own
+        by_prior[0] -= (below < 0) * SPREAD_BY_POWER * by_prior[2]
+        return prior - float(row_weights @ np.log(total)), by_prior - slopes
 
     return loss_and_slope
 
@@ -228,8 +235,8 @@ def best_calibration(
     -------
     Calibration
         The maximiser of ``sum_i w_i log q_i(y_i)``, with q the mean over the draws, plus the log
-        priors of log a, logit w and log g. The priors are normal, but that of log a has two
-        widths, and the mean of that of log g depends on a (:data:`SPREAD_BY_POWER`).
+        priors of log a, logit w and log g. The first two are normal, that of log a with two
+        widths. The third is Cauchy, and its centre depends on a (:data:`SPREAD_BY_POWER`).
     """
     each = np.ones(len(labels)) if row_weights is None else np.asarray(row_weights, np.float64)
     kept = each > 0
@@ -237,8 +244,11 @@ def best_calibration(
     loss = calibration_loss(
         draws[kept], draw_weights[kept], other, np.asarray(labels)[kept], each[kept]
     )
-    start = [mean for mean, _ in (LOG_POWER, LOGIT_SHARE, LOG_SPREAD)]
-    found = scipy.optimize.minimize(loss, start, jac=True, method="L-BFGS-B", bounds=BOUNDS).x
+    tried = [
+        scipy.optimize.minimize(loss, start, jac=True, method="L-BFGS-B", bounds=BOUNDS)
+        for start in STARTS
+    ]
+    found = min(tried, key=lambda each: each.fun).x
     share = 0.0 if other is None else float(scipy.special.expit(found[1]))
     chance = chance_of(int(kept.sum()))
     return Calibration(float(np.exp(found[0])), share, float(np.exp(found[2])), chance)

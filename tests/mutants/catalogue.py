@@ -554,6 +554,20 @@ MUTANTS = (
         "test_calibration.py minus_the_log_score",
     ),
     Mutant(
+        "calibration: the best is sought from the posterior's spread only",
+        f"{CALIBRATION}:best_calibration",
+        "STARTS",
+        "STARTS[:1]",
+        "test_calibration.py lower_of_two_minima",
+    ),
+    Mutant(
+        "calibration: labels hardly move the spread from that of the posterior",
+        f"{CALIBRATION}:calibration_loss",
+        "np.log1p(z[2] ** 2)",
+        "0.5 * z[2] ** 2",
+        "test_calibration.py minus_the_log_score",
+    ),
+    Mutant(
         "kernel: the worse one is chosen",
         "bmsvm.selection.kernel:best_kernel",
         "np.argmax(scores)",
