@@ -159,9 +159,7 @@ def test_the_best_calibration_is_that_of_another_optimiser(pooled):
     found = best_calibration(*data)
     tight = {"xatol": 1e-6, "fatol": 1e-9, "maxiter": 2000}
     tried = [
-        scipy.optimize.minimize(
-            loss_by_hand, start, args=data, method="Nelder-Mead", options=tight
-        )
+        scipy.optimize.minimize(loss_by_hand, start, args=data, method="Nelder-Mead", options=tight)
         for start in ([0, 0, 0], [0, 0, -1], [0, 0, -3], [-1, 0, 0])
     ]
     best = min(tried, key=lambda each: each.fun).x
