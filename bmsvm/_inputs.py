@@ -74,7 +74,9 @@ def _is_word(cell: Any) -> bool:
 def _words(X: Any, estimator: str) -> str:
     """Say where X (n, p) has strings, and what to put in front of an estimator."""
     cells = np.asarray(X, dtype=object)
-    words = np.frompyfunc(_is_word, 1, 1)(cells).astype(bool)
+    if cells.ndim != 2:
+        return f"X must be a table of numbers, of shape (rows, features); got {said(X)}"
+    words = np.asarray(np.frompyfunc(_is_word, 1, 1)(cells), bool)
     columns = np.flatnonzero(words.any(axis=0))
     row = int(np.argmax(words[:, columns[0]]))
     names = [_column_name(X, each) for each in columns.tolist()]

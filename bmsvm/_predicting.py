@@ -95,11 +95,12 @@ class Predicting:
         X : array-like of shape (m, p)
             Rows.
         loss : array-like of shape (c, c), optional
-            Loss of predicting class k where class j is true, classes in the order of ``classes_``.
+            Loss of predicting class k where class j is true, classes in the order of ``classes_``;
+            or a DataFrame whose rows and columns are labelled by the classes, in any order.
         """
         if loss is not None:
             check_is_fitted(self, "predictive_")
-            matrix = uncertainty.check_loss(loss, len(self.classes_))
+            matrix = uncertainty.check_loss(loss, self.classes_)
             return self.classes_[uncertainty.decide(self.predict_proba(X), matrix)]
         best = np.argmax(self._merit(X), axis=1)
         return self.classes_[best]

@@ -73,7 +73,9 @@ class Table(NamedTuple):
         if bad is None:
             return values
         if cells[bad].lower() not in MISSING:
-            hint = f"; leave the column out with --drop {column!r}" if droppable else ""
+            hint = ""
+            if droppable:
+                hint = f"; remove a unit, or leave the column out with --drop {column!r}"
             raise self.error(column, bad, f"{cells[bad][:40]!r} is not a finite number{hint}")
         what = "the cell is empty" if not cells[bad] else f"{cells[bad]!r} is a missing value"
         count = sum(cell.lower() in MISSING for cell in cells)
@@ -105,6 +107,8 @@ def read_table(path: str | os.PathLike[str]) -> Table:
             for cells in filter(None, reader):
                 rows.append([cell.strip() for cell in cells])
                 lines.append(reader.line_num)
+                if len(rows) == 1:
+                    _check_separator(name, rows[0])
                 if len(cells) != len(rows[0]):
                     raise csv.Error(f"{len(cells)} cells, but the header has {len(rows[0])}")
         except UnicodeDecodeError as error:
@@ -114,10 +118,22 @@ def read_table(path: str | os.PathLike[str]) -> Table:
     if len(rows) < 2:
         raise TableError(f"{name} must have a header and rows; it has {len(rows)} lines")
     header = rows[0]
-    other = next((mark for mark in ";\t|" if len(header) == 1 and mark in header[0]), None)
-    if other is not None:
-        raise TableError(f"{name} must have commas between its columns; it has {other!r}")
-    if "" in header or len(set(header)) < len(header):
+    if "" in header:
+        raise TableError(
+            f"{name}: each column must have a name; column {header.index('') + 1} has none. If it "
+            "is the index of a pandas table, write the file with to_csv(index=False)"
+        )
+    if len(set(header)) < len(header):
         raise TableError(f"{name}: columns must have different names; got {header}")
     columns = dict(zip(header, map(list, zip(*rows[1:], strict=True)), strict=True))
     return Table(name, columns, lines[1:])
+
+
+def _check_separator(name: str, header: list[str]) -> None:
+    """Raise ``TableError`` if the columns are not separated by commas."""
+    other = next((mark for mark in ";\t|" if len(header) == 1 and mark in header[0]), None)
+    if other is not None:
+        raise TableError(
+            f"{name} must have commas between its columns, and points in its numbers; it has "
+            f"{other!r} between its columns"
+        )

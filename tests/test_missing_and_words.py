@@ -105,6 +105,12 @@ def test_new_rows_are_told_the_same():
         model.predict(with_gap(False))
 
 
+def test_a_single_string_is_no_table():
+    model = BMSVMClassifier(likelihood="squared", lengthscale=1.0).fit(X, Y)
+    with pytest.raises(ValueError, match="X must"):
+        model.predict("age")
+
+
 def test_other_errors_are_those_of_scikit_learn():
     gram = X @ X.T
     gram[0, 0] = np.nan

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import oracle
+import pandas as pd
 import pytest
 from scipy import stats
 from sklearn.frozen import FrozenEstimator
@@ -185,6 +186,17 @@ def test_the_loss_of_an_error_is_predict_and_dear_errors_are_avoided(name):
     assert np.sum(careful == first) > np.sum(plain == first)
     if c == 2:  # a threshold of the probability: 20 p > 1 - p
         np.testing.assert_array_equal(careful == first, model.predict_proba(NEW)[:, 0] > 1 / 21)
+
+
+def test_a_loss_that_is_a_frame_is_read_by_its_labels():
+    model, rng = fitted("default"), np.random.default_rng(2)
+    ordered = pd.DataFrame(rng.uniform(size=(3, 3)), index=model.classes_, columns=model.classes_)
+    expected = model.predict(NEW, loss=ordered.to_numpy())
+    turned = ordered.loc[model.classes_[::-1], model.classes_[[1, 2, 0]]]
+    for frame in (ordered, turned, pd.DataFrame(ordered.to_numpy())):
+        np.testing.assert_array_equal(model.predict(NEW, loss=frame), expected)
+    with pytest.raises(ValueError, match=r"^loss must have the classes .* as labels"):
+        model.predict(NEW, loss=ordered.rename(columns={model.classes_[0]: "another"}))
 
 
 @pytest.mark.parametrize(

@@ -235,7 +235,10 @@ def as_kernel(kernel: Kernel | KernelFn | str) -> Kernel:
     if isinstance(kernel, str):
         if kernel not in NAMED:
             listed = ", ".join(map(repr, NAMED))
-            raise ValueError(f"kernel must be one of {listed}, or a callable; got {kernel!r}")
+            raise ValueError(
+                f'kernel must be one of {listed}, a callable, or "auto" where the lengthscale is '
+                f"chosen from the data; got {kernel!r}"
+            )
         return NAMED[kernel]()
     if not callable(kernel):
         raise ValueError(

@@ -7,7 +7,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bmsvm.kernels.functions import Kernel, Stationary, check_lengthscale, gram
+from bmsvm.kernels.functions import (
+    Kernel,
+    Stationary,
+    check_lengthscale,
+    gram,
+    median_distance,
+)
 
 FEWEST_ROWS = 10
 """Smallest number of rows for which there is a warning."""
@@ -132,10 +138,14 @@ def warn_of_scales(
             f", the lengthscale is {shown}, and of the kernel values of different rows "
             f"{found.near_zero:.0%} are near 0 and {found.near_one:.0%} near 1"
         )
-    standardise = 'Standardise the features, X = bmsvm.scaling.learn(X, "robust").apply(X), or give'
-    alike = lengthscale is not None and high <= ALIKE * low
+    if lengthscale is not None and high <= ALIKE * low:
+        typical = median_distance(rows, kernel)
+        advice = f"Give a lengthscale near the median distance between rows, {typical:.3g}"
+    else:
+        advice = (
+            'Standardise the features, X = bmsvm.scaling.learn(X, "robust").apply(X), or give one '
+            "lengthscale for each feature"
+        )
     warnings.warn(
-        f"X and lengthscale: {found.problem}: {seen}. {'Give' if alike else standardise} a "
-        "lengthscale in the units of X; bmsvm.ModeCV().select(X, y) chooses one",
-        stacklevel=stacklevel + 1,
+        f"X and lengthscale: {found.problem}: {seen}. {advice}", stacklevel=stacklevel + 1
     )

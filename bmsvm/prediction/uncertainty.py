@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 
 class Uncertainty(NamedTuple):
@@ -118,8 +117,24 @@ def accept(probabilities: np.ndarray, error: float, *, each_row: bool = False) -
     return accepted
 
 
-def check_loss(loss: ArrayLike, n_classes: int) -> np.ndarray:
-    """Check that a loss is a finite matrix (c, c), or raise ``ValueError``."""
+def check_loss(loss: Any, classes: np.ndarray) -> np.ndarray:
+    """Check that a loss is a finite matrix (c, c), or raise ``ValueError``.
+
+    The rows and columns of a DataFrame whose labels are the classes, in any order, are put in the
+    order of ``classes`` (c,). A DataFrame that is labelled by numbers 0, ..., c - 1 is in this
+    order already.
+    """
+    n_classes = len(classes)
+    if hasattr(loss, "index") and hasattr(loss, "columns"):
+        labels = [list(loss.index), list(loss.columns)]
+        wanted = classes.tolist()
+        if all(len(each) == n_classes and set(each) == set(wanted) for each in labels):
+            loss = loss.loc[wanted, wanted]
+        elif any(each != list(range(n_classes)) for each in labels):
+            raise ValueError(
+                f"loss must have the classes {wanted} as labels of its rows and of its columns; it "
+                f"has {labels[0]} and {labels[1]}"
+            )
     try:
         matrix = np.asarray(loss, np.float64)
     except (TypeError, ValueError):
