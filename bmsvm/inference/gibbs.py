@@ -412,7 +412,8 @@ class BMSVMGibbs(MCMCKernel):
 
 def check_precision(problem: Problem) -> None:
     """Raise ``ValueError`` if a problem was prepared in another precision than JAX now has."""
-    now, then = jnp.zeros(()).dtype, problem.factor.basis.dtype
+    # The basis may be in float32 by choice (``Nystrom(dtype="float32")``), the rest is not.
+    now, then = jnp.zeros(()).dtype, problem.factor.eigenvalues.dtype
     if now != then:
         raise ValueError(
             f"problem must have the precision of JAX; it was prepared in {then}, and JAX is "
