@@ -238,6 +238,21 @@ def test_settings_beside_a_prepared_problem_are_refused(setting):
         MCMC(kernel, num_warmup=1, num_samples=1).run(jax.random.key(0), X=problem)
 
 
+@pytest.mark.parametrize(
+    "given",
+    [{"y": Y}, {"row_weights": np.ones(14)}, {"spare_rows": 2}],
+    ids=["y", "row_weights", "spare_rows"],
+)
+def test_data_beside_a_prepared_problem_are_refused(given):
+    problem = prepare(X, Y, lengthscale=2.0)
+    said = f"^{next(iter(given))} must not be given with a prepared problem"
+    with pytest.raises(ValueError, match=said):
+        MCMC(BMSVMGibbs(), num_warmup=1, num_samples=1).run(jax.random.key(0), problem, **given)
+    if "y" in given:
+        with pytest.raises(ValueError, match=said):
+            run_chains(BMSVMGibbs(), jax.random.key(0), problem, **given)
+
+
 @pytest.mark.parametrize("method", ["sequential", "vectorized", jax.vmap])
 def test_the_printed_ratio_refuses_repeated_rows(method):
     kernel = BMSVMGibbs.paper(printed_ratio=True, lengthscale=Sampled(grid=[1.0, 2.0]))

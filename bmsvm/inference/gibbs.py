@@ -195,9 +195,17 @@ class BMSVMGibbs(MCMCKernel):
         """Check and factor the data; a problem is returned unchanged.
 
         To sample a problem with :func:`bmsvm.run_chains` or ``MCMC``, give only a sampler to
-        ``BMSVMGibbs``: the settings of the model are those of the problem.
+        ``BMSVMGibbs``: the settings of the model are those of the problem. So are the labels, the
+        weights of the rows and the spare rows.
         """
         if isinstance(X, Problem):
+            given = {"y": y, "row_weights": row_weights, "spare_rows": spare_rows or None}
+            for name, value in given.items():
+                if value is not None:
+                    raise ValueError(
+                        f"{name} must not be given with a prepared problem, which has its own: "
+                        "give it to bmsvm.prepare"
+                    )
             return X
         if y is None:
             raise ValueError("y must be given: run(key, X, y), or run(key, problem)")
