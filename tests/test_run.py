@@ -238,6 +238,14 @@ def test_settings_beside_a_prepared_problem_are_refused(setting):
         MCMC(kernel, num_warmup=1, num_samples=1).run(jax.random.key(0), X=problem)
 
 
+def test_another_kernel_beside_a_problem_that_samples_theta_is_refused():
+    grid = Sampled(grid=[1.0, 2.0])
+    problem = prepare(X, Y, lengthscale=grid)
+    kernel = BMSVMGibbs("matern32", lengthscale=grid)
+    with pytest.raises(ValueError, match=r"^kernel must be given to bmsvm.prepare"):
+        run_chains(kernel, jax.random.key(0), problem)
+
+
 @pytest.mark.parametrize(
     "given",
     [{"y": Y}, {"row_weights": np.ones(14)}, {"spare_rows": 2}],

@@ -244,9 +244,10 @@ class BMSVMGibbs(MCMCKernel):
         A problem does not store its kernel and lengthscale, so any given here is an error.
         """
         theta = self.samples_theta and problem.samples_kernel
+        family = isinstance(self.kernel, Parametric) and problem.family is not None
         hyper = jax.tree.leaves(self.hyperparameters), jax.tree.leaves(problem.hyper)
         agrees = {
-            "kernel": theta or (isinstance(self.kernel, str) and self.kernel == "gaussian"),
+            "kernel": family or (isinstance(self.kernel, str) and self.kernel == "gaussian"),
             "lengthscale": theta or self.lengthscale is None,
             "coupling": self.coupling in ("sum_to_zero", problem.coupling),
             "likelihood": self.likelihood in ("normalized", problem.likelihood),
