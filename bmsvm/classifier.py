@@ -45,7 +45,7 @@ from bmsvm.convergence import (
 from bmsvm.inference.ahead import Ahead, compile_chains
 from bmsvm.inference.gibbs import BMSVMGibbs
 from bmsvm.inference.run import Enough, Run, run_chains
-from bmsvm.inference.samplers import Paper, Sampler, Table, as_sampler
+from bmsvm.inference.samplers import Paper, Sampler, Table, as_sampler, paper_sampler
 from bmsvm.kernels.functions import Kernel, KernelFn, as_kernel, median_distance
 from bmsvm.kernels.low_rank import Approximation, Nystrom
 from bmsvm.models.couplings import COUPLINGS, check_integrable
@@ -251,7 +251,7 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
             "lengthscale": "sample",
             "hyperparameters": PAPER,
             "approximation": "exact",
-            "sampler": Paper(printed_ratio=printed_ratio),
+            "sampler": paper_sampler(printed_ratio, settings),
             "num_chains": 1,
             "num_warmup": 5000,
             "num_samples": 500,

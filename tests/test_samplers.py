@@ -9,7 +9,17 @@ import oracle
 import pytest
 from numpyro.infer import MCMC
 
-from bmsvm import HMC, PAPER, BMSVMGibbs, Gibbs, Paper, Sampled, Table, prepare
+from bmsvm import (
+    HMC,
+    PAPER,
+    BMSVMClassifier,
+    BMSVMGibbs,
+    Gibbs,
+    Paper,
+    Sampled,
+    Table,
+    prepare,
+)
 from bmsvm.inference import Blocks
 from bmsvm.inference.blocks import collapsed_parameters, exact_scores, metropolis_scores
 from bmsvm.inference.samplers import as_sampler
@@ -168,3 +178,27 @@ def test_a_sampler_makes_one_algorithm_for_each_model():
 def test_bad_options_are_named(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+@pytest.mark.parametrize("of", [BMSVMClassifier, BMSVMGibbs])
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"sampler": Paper(thinning=1)}, r"with a sampler.*Paper\(printed_ratio=True\); got Paper"),
+        ({"lengthscale": 3.5}, r"needs a lengthscale that is sampled.*3\.5 does not move"),
+        ({"lengthscale": [1.0, 2.0]}, r"\[1\.0, 2\.0\] does not move"),
+    ],
+    ids=["sampler", "number", "per feature"],
+)
+def test_a_printed_ratio_that_would_be_ignored_is_refused(of, settings, message):
+    with pytest.raises(ValueError, match=f"^printed_ratio.*{message}"):
+        of.paper(printed_ratio=True, **settings)
+    assert of.paper(**settings).sampler == settings.get("sampler", Paper())
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"lengthscale": "sample"}, {"lengthscale": Sampled(grid="off")}]
+)
+def test_a_printed_ratio_is_that_of_the_sampler(settings):
+    for of in (BMSVMClassifier, BMSVMGibbs):
+        assert of.paper(printed_ratio=True, **settings).sampler == Paper(printed_ratio=True)

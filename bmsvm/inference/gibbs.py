@@ -22,7 +22,7 @@ from numpyro.infer.util import log_density
 
 from bmsvm._validation import check_choice, check_rows_and_labels
 from bmsvm.inference.algorithm import Algorithm
-from bmsvm.inference.samplers import HMC, Paper, Sampler, Table, as_sampler
+from bmsvm.inference.samplers import HMC, Paper, Sampler, Table, as_sampler, paper_sampler
 from bmsvm.inference.state import BMSVMState, advance, begin
 from bmsvm.kernels.functions import Kernel, KernelFn, Parametric, as_kernel
 from bmsvm.kernels.low_rank import Approximation
@@ -138,7 +138,7 @@ class BMSVMGibbs(MCMCKernel):
             "coupling": "independent",
             "likelihood": "hinge",
             "hyperparameters": PAPER,
-            "sampler": Paper(printed_ratio=printed_ratio),
+            "sampler": paper_sampler(printed_ratio, settings),
         }
         return cls(**{**paper, **settings})
 
