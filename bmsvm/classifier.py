@@ -419,15 +419,14 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
     def _load_ahead(self, settings: Settings, low_rank: Approximation | None, data: Data) -> Ahead:
         """Load ArviZ, and compile the chains if their shapes are known, in a second thread."""
         no_chains = settings.likelihood == "squared"
-        constant = bool(np.all(data[0] == data[0][0]))  # warned of by the choice of theta
-        if method_of(settings) is None or low_rank is not None or no_chains or constant:
+        if method_of(settings) is None or low_rank is not None or no_chains:
             return Ahead(load_arviz)
 
         def compile_at_median() -> None:
             kernel = settings.kernel
             theta = median_distance(data[0], kernel)
             found = Selection(kernel, theta, hyperparameters_of(settings), len(data[0]))
-            problem = self._prepare(settings, low_rank, data, found)
+            problem = self._prepare(settings, low_rank, data, found, warn=False)
             compile_chains(BMSVMGibbs(sampler=self.sampler), problem, self.num_chains)
 
         return Ahead(compile_at_median, load_arviz)
@@ -438,6 +437,8 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
         low_rank: Approximation | None,
         data: Data,
         found: Selection | None,
+        *,
+        warn: bool = True,
     ) -> Problem:
         """Factor the Gram matrix at the lengthscale that was given or chosen."""
         rows, labels, weights = data
@@ -456,6 +457,7 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
             approximation=low_rank,
             row_weights=weights,
             spare_rows=self._spare_rows(len(labels)),
+            warn=warn,
         )
         if problem.family is not None and as_predictive(self.predictive).calibrate:
             raise ValueError(

@@ -9,7 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from bmsvm._validation import check_choice, check_count, check_row_weights, check_rows_and_labels
+from bmsvm._validation import (
+    check_choice,
+    check_count,
+    check_flag,
+    check_row_weights,
+    check_rows_and_labels,
+)
 from bmsvm.kernels.factor import Factor, factorize
 from bmsvm.kernels.functions import (
     Kernel,
@@ -132,6 +138,7 @@ def prepare(
     row_weights: ArrayLike | None = None,
     spare_rows: int = 0,
     approximation: Approximation | None = None,
+    warn: bool = True,
 ) -> Problem:
     """Check the data, encode the labels and factor the Gram matrix, before anything is compiled.
 
@@ -166,6 +173,8 @@ def prepare(
         :class:`bmsvm.Nystrom` or :class:`bmsvm.Fourier`: a Gram matrix of low rank, which is never
         formed. It needs ``coupling="sum_to_zero"`` and a lengthscale that is fixed or sampled on a
         given grid. None: the exact Gram matrix.
+    warn
+        Whether to warn of a lengthscale that does not suit the features.
 
     Returns
     -------
@@ -192,7 +201,10 @@ def prepare(
     if approximation is not None:
         _check_low_rank(approximation, covariance, theta, coupling)
     rows, classes, labels = check_rows_and_labels(X, y, precomputed=precomputed)
-    warn_of_scales(rows, covariance, None if isinstance(theta, Sampled) else theta, stacklevel=2)
+    check_flag("warn", warn)
+    if warn:
+        fixed = None if isinstance(theta, Sampled) else theta
+        warn_of_scales(rows, covariance, fixed, stacklevel=2)
     weights = None if row_weights is None else check_row_weights(row_weights, len(rows))
     check_count("spare_rows", spare_rows, smallest=0, largest=MOST_SPARE_ROWS)
     if spare_rows:
