@@ -21,7 +21,7 @@ from bmsvm import (
     prepare,
 )
 from bmsvm.inference import Blocks
-from bmsvm.inference.blocks import collapsed_parameters, exact_scores, metropolis_scores
+from bmsvm.inference.blocks import collapsed_parameters, exact_scores, metropolis_scores, scale
 from bmsvm.inference.samplers import as_sampler
 from bmsvm.inference.sweep import block_sweep
 from bmsvm.models import scores_of
@@ -167,6 +167,8 @@ def test_a_sampler_makes_one_algorithm_for_each_model():
     ("make", "message"),
     [
         (lambda: as_sampler("nuts"), "sampler must be one of 'auto', 'hmc', .*got 'nuts'"),
+        (lambda: scale(every=0), "every must be an integer of at least 1; got 0"),
+        (lambda: scale(every=1.5), "every must be an integer of at least 1; got 1.5"),
         (lambda: BMSVMGibbs(sampler=3), "sampler must be one of 'auto', 'hmc', .*got 3"),
         (lambda: HMC(thinning=0), "thinning must be .*at least 1; got 0"),
         (lambda: Paper(step_size=-1.0), "step_size must be .*positive.*got -1.0"),
