@@ -31,7 +31,7 @@ from bmsvm.models.hyperparameters import DEFAULT, PAPER, Hyperparameters
 from bmsvm.models.likelihoods import LIKELIHOODS
 from bmsvm.models.numpyro_model import hierarchical_model, observation_model, position_of_sites
 from bmsvm.models.prepare import as_lengthscale, prepare
-from bmsvm.models.problem import Problem
+from bmsvm.models.problem import Problem, check_precision
 from bmsvm.models.theta import Sampled
 
 MACHINE_SITES = (
@@ -417,17 +417,6 @@ class BMSVMGibbs(MCMCKernel):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_sample_fn": None}
-
-
-def check_precision(problem: Problem) -> None:
-    """Raise ``ValueError`` if a problem was prepared in another precision than JAX now has."""
-    # The basis may be in float32 by choice (``Nystrom(dtype="float32")``), the rest is not.
-    now, then = jnp.zeros(()).dtype, problem.factor.eigenvalues.dtype
-    if now != then:
-        raise ValueError(
-            f"problem must have the precision of JAX; it was prepared in {then}, and JAX is "
-            f"now in {now}: prepare it again, or set jax_enable_x64 as it was"
-        )
 
 
 def _concrete() -> AbstractContextManager[Any]:
