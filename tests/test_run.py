@@ -14,6 +14,7 @@ from bmsvm import (
     PAPER,
     BMSVMGibbs,
     Hyperparameters,
+    ModeCV,
     Sampled,
     _progress,
     prepare,
@@ -280,6 +281,7 @@ def test_the_printed_ratio_refuses_repeated_rows(method):
         ({"likelihood": "softmax"}, "likelihood must be one of"),
         ({"coupling": "none"}, "coupling must be one of"),
         ({"lengthscale": "auto"}, r"got 'auto': bmsvm.ModeCV\(\).select\(X, y\) chooses one"),
+        ({"lengthscale": ModeCV()}, r"got ModeCV.*: bmsvm.ModeCV\(\).select\(X, y\) chooses one"),
     ],
 )
 def test_a_sampler_checks_its_settings_at_once(settings, said):

@@ -30,7 +30,7 @@ from bmsvm.models.couplings import COUPLINGS
 from bmsvm.models.hyperparameters import DEFAULT, PAPER, Hyperparameters
 from bmsvm.models.likelihoods import LIKELIHOODS
 from bmsvm.models.numpyro_model import hierarchical_model, observation_model, position_of_sites
-from bmsvm.models.prepare import as_lengthscale, prepare
+from bmsvm.models.prepare import as_lengthscale, chooses_lengthscale, prepare
 from bmsvm.models.problem import Problem, check_precision
 from bmsvm.models.theta import Sampled
 
@@ -101,7 +101,7 @@ class BMSVMGibbs(MCMCKernel):
             raise ValueError("model must be given with given: the model of the other blocks")
         check_choice("coupling", coupling, COUPLINGS)
         check_choice("likelihood", likelihood, LIKELIHOODS)
-        if isinstance(lengthscale, str):
+        if isinstance(lengthscale, str) or chooses_lengthscale(lengthscale):
             as_lengthscale(lengthscale, as_kernel(kernel))
         self.kernel = kernel
         self.lengthscale = lengthscale

@@ -63,6 +63,11 @@ MOST_SPARE_ROWS = 1 << 16
 """Largest number of spare rows."""
 
 
+def chooses_lengthscale(lengthscale: Any) -> bool:
+    """Whether it is an object that chooses a lengthscale from data, such as ``bmsvm.ModeCV()``."""
+    return hasattr(lengthscale, "check_model")  # as each ``bmsvm.selection.Method`` has
+
+
 def as_lengthscale(lengthscale: Any, kernel: Kernel) -> Any:
     """Return a lengthscale as a number, an array or a :class:`Sampled`.
 
@@ -75,7 +80,7 @@ def as_lengthscale(lengthscale: Any, kernel: Kernel) -> Any:
     """
     if isinstance(lengthscale, str) and lengthscale == "sample":
         lengthscale = Sampled()
-    if isinstance(lengthscale, str):
+    if isinstance(lengthscale, str) or chooses_lengthscale(lengthscale):
         raise ValueError(
             'lengthscale must be a positive number, one per feature, or "sample"; got '
             f"{lengthscale!r}: bmsvm.ModeCV().select(X, y) chooses one from the data"
