@@ -224,6 +224,15 @@ def test_a_model_that_uses_the_functions_elsewhere_is_refused(method):
         mcmc.run(jax.random.key(0), problem_of(), also=1.0)
 
 
+def test_a_model_without_a_density_is_refused():
+    def model(problem):
+        hierarchical_model(problem, integrate_weights=False)
+        numpyro.factor("nowhere", jnp.nan)
+
+    with pytest.raises(ValueError, match="the log densities differ by nan"):
+        BMSVMGibbs(model=model).init(jax.random.key(0), 2, {}, (problem_of(),), {})
+
+
 def test_arviz_reads_a_larger_model():
     mcmc = MCMC(composite("gibbs"), num_warmup=5, num_samples=20, progress_bar=False)
     mcmc.run(jax.random.key(0), problem_of(), COUNTS, GAPS)

@@ -310,7 +310,7 @@ class BMSVMGibbs(MCMCKernel):
             eps = jnp.finfo(whole.dtype).eps
             values = np.asarray(pairs, np.float64)
         whole, own = values[1] - values[0]
-        if abs(whole - own) > ROUNDING * eps * (1 + np.abs(values).max()):
+        if not abs(whole - own) <= ROUNDING * eps * (1 + np.abs(values).max()):  # or NaN
             raise ValueError(
                 "model must depend on the sites of the machine only through hierarchical_model("
                 "given(problem, sites), integrate_weights=False), or the block would ignore the "
