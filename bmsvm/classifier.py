@@ -40,6 +40,7 @@ from bmsvm.convergence import (
     sampler_checks,
     warn_of_checks,
     warn_unless_converged,
+    warn_unless_theta_moved,
     watch,
 )
 from bmsvm.inference.ahead import Ahead, compile_chains
@@ -540,6 +541,7 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
         if isinstance(run.kernel.sampler_of(run.problem), Table):
             return  # independent draws
         warn_of_checks(sampler_checks(run.samples), ConvergenceWarning, stacklevel=4)
+        warn_unless_theta_moved(run.samples, run.problem, stacklevel=4)
         warn_unless_converged(
             self.diagnostics_,
             num_chains=posterior.shape[0],
