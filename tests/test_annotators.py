@@ -31,7 +31,7 @@ def page():
     """The example of the documentation, its runs replaced by shorter ones."""
     text = (Path(__file__).parents[1] / "docs" / "howto.md").read_text(encoding="utf-8")
     section = text.split("## Labels by several annotators")[1].split("\n## ")[0]
-    names = {"X": X, "votes": VOTES}
+    names = {"X": X, "y": TRUTH}
     for code in re.findall(r"```python\n(.*?)```", section, flags=re.S):
         exec(code.replace("num_warmup=500, num_samples=500", "num_warmup=5, num_samples=5"), names)
     return names

@@ -247,7 +247,7 @@ def test_the_example_of_the_documentation_runs():
     section = page.split("## Part of a larger model")[1].split("\n## ")[0]
     code = re.search(r"```python\n(.*?)```", section, flags=re.S).group(1)
     code = code.replace("num_warmup=500, num_samples=500", "num_warmup=10, num_samples=10")
-    names = {"X": X, "y": LABELS, "durations": GAPS}
+    names = {"X": X, "y": LABELS}
     exec(code, names)
     samples = names["mcmc"].get_samples()
     assert samples["rate"].shape == (10,)
