@@ -233,15 +233,17 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
         The chain has not converged after the paper's 10,000 sweeps, and ``fit`` warns. With theta
         sampled, as the paper did on vehicle, theta goes to the end of its prior and the classes are
         useless (docs/table1.md); ``lengthscale=3.5`` is the paper's theta for wine and waveform,
-        10 that for glass. Two printed formulas are corrected: the shape of sigma2, always; the
-        ratio of theta, unless ``printed_ratio=True``.
+        10 that for glass. Three printed formulas are corrected: the shape of sigma2, always; the
+        count in the update of tau, where the Gram matrix is numerically singular; the ratio of
+        theta, unless ``printed_ratio=True``.
 
         Parameters
         ----------
         printed_ratio
             Whether theta moves by the ratio printed in section 4.1, which does not leave the
             posterior invariant (docs/paper.md). It has the determinant of the Gram matrix, which
-            must not be singular: no row may be given twice.
+            must not be singular: no row may be given twice, and theta does not go where it is
+            numerically singular. With 178 rows hardly any move is accepted.
         **settings
             Parameters of the class that replace the paper's.
         """

@@ -130,7 +130,8 @@ class BMSVMGibbs(MCMCKernel):
         printed_ratio
             Whether theta moves by the ratio printed in section 4.1, which does not leave the
             posterior invariant (docs/paper.md). It has the determinant of the Gram matrix, which
-            must not be singular: no row may be given twice.
+            must not be singular: no row may be given twice, and theta does not go where it is
+            numerically singular. With 178 rows hardly any move is accepted.
         **settings
             Arguments of the class that replace the paper's.
         """
