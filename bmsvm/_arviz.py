@@ -9,20 +9,24 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import re
 import warnings
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 
 @functools.cache
 def load_arviz() -> ModuleType:
     """Import ArviZ, and return it."""
-    warnings.filterwarnings("ignore", r"\s*ArviZ is undergoing a major refactor", FutureWarning)
-    ours = warnings.filters[0]
+    said = re.compile(r"\s*ArviZ is undergoing a major refactor", re.I)
+    ours = ("ignore", said, FutureWarning, None, 0)  # as warnings.filterwarnings makes it
+    there: Any = warnings.filters
+    there.insert(0, ours)
     import arviz
 
-    with contextlib.suppress(ValueError):  # the first thread may have changed the list
-        warnings.filters.remove(ours)  # type: ignore[attr-defined]
+    for filters in (there, cast(Any, warnings.filters)):  # the first thread may have copied them
+        with contextlib.suppress(ValueError):
+            filters.remove(ours)
     return arviz
 
 

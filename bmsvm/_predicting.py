@@ -44,6 +44,11 @@ class Predictive:
     decision: str = "probability"
 
     def __post_init__(self) -> None:
+        if callable(self.calibrate):
+            raise ValueError(
+                f"calibrate must be True, False or None; got {self.calibrate!r}; "
+                "numpyro.infer.Predictive, which takes a model, is another class"
+            )
         if self.calibrate is not None:
             check_flag("calibrate", self.calibrate)
         check_flag("squares", self.squares)

@@ -194,6 +194,18 @@ def check_no_missing_labels(labels: np.ndarray) -> None:
             raise ValueError(f"y must not have missing or infinite labels; got y[{row}] = {label}")
 
 
+def check_discrete_labels(labels: np.ndarray) -> None:
+    """Raise ``ValueError`` if one of the labels (n,) is a number that is not whole."""
+    if labels.dtype.kind not in "fO":
+        return
+    for row, label in enumerate(labels):
+        if isinstance(label, float | np.floating) and not float(label).is_integer():
+            raise ValueError(
+                "y must have classes, as words or whole numbers, and not a continuous target; got "
+                f"y[{row}] = {said(label)}"
+            )
+
+
 def check_defined(values: np.ndarray, first: int = 0) -> None:
     """Raise ``ValueError`` unless values (m, ...) of rows of X from ``first`` on are finite."""
     if np.all(np.isfinite(values)):
@@ -217,6 +229,7 @@ def check_rows_and_labels(
     """
     rows = check_matrix(X)
     labels = as_labels(y)
+    check_discrete_labels(labels)
     n = rows.shape[0]
     if labels.shape[0] != n:
         raise ValueError(

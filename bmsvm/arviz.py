@@ -65,7 +65,9 @@ def to_arviz(
         scores (row, class). The weights stay where the draws are: ``model.posterior_.samples``,
         ``mcmc.get_samples()``.
     ``posterior_predictive``, ``observed_data``
-        ``y`` (row): replicated labels, and those of the data, as indices into ``class``.
+        ``y`` (row): replicated labels, and those of the data, as indices into ``class``. If the
+        labels are a parameter of a larger model, ``y`` is in ``posterior``, and there is neither
+        ``observed_data`` nor ``log_likelihood``.
     ``log_likelihood``
         ``y`` (row), which ``arviz.loo`` and ``arviz.compare`` read:
         ``log p(y_i | all other labels, theta, tau, sigma2)``, scores and functions integrated out
@@ -241,10 +243,16 @@ def _of_chains(
         constants["row_weight"] = problem.row_weights
     shape = next(iter(samples.values())).shape[:2]
     groups = {name: dataset(values, coords, shape) for name, values in drawn.items()}
-    groups["observed_data"] = dataset({"y": problem.labels}, coords)
     groups["constant_data"] = dataset(constants, coords)
-    plain = {name: np.asarray(value) for name, value in samples.items()}
-    groups |= _log_likelihood(Posterior(plain, problem, X), coords, thin, log_likelihood)
+    if "y" not in samples:  # else the labels are a parameter, and those of the problem stand in
+        groups["observed_data"] = dataset({"y": problem.labels}, coords)
+        plain = {name: np.asarray(value) for name, value in samples.items()}
+        groups |= _log_likelihood(Posterior(plain, problem, X), coords, thin, log_likelihood)
+    elif log_likelihood:
+        raise ValueError(
+            "log_likelihood must not be True where the labels y are a parameter of a larger model: "
+            "their log likelihood is not that of its data"
+        )
     if new_rows is not None:
         posterior, rows = _posterior(mcmc, samples, X, seed), np.asarray(new_rows, float)
         if rows.ndim != 2 or rows.shape[1] != len(coords["feature"]):

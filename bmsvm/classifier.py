@@ -40,12 +40,13 @@ from bmsvm.convergence import (
     sampler_checks,
     warn_of_checks,
     warn_unless_converged,
+    warn_unless_theta_moved,
     watch,
 )
 from bmsvm.inference.ahead import Ahead, compile_chains
 from bmsvm.inference.gibbs import BMSVMGibbs
 from bmsvm.inference.run import Enough, Run, run_chains
-from bmsvm.inference.samplers import Paper, Sampler, Table, as_sampler
+from bmsvm.inference.samplers import Paper, Sampler, Table, as_sampler, paper_sampler
 from bmsvm.kernels.functions import Kernel, KernelFn, as_kernel, median_distance
 from bmsvm.kernels.low_rank import Approximation, Nystrom
 from bmsvm.models.couplings import COUPLINGS, check_integrable
@@ -232,15 +233,17 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
         The chain has not converged after the paper's 10,000 sweeps, and ``fit`` warns. With theta
         sampled, as the paper did on vehicle, theta goes to the end of its prior and the classes are
         useless (docs/table1.md); ``lengthscale=3.5`` is the paper's theta for wine and waveform,
-        10 that for glass. Two printed formulas are corrected: the shape of sigma2, always; the
-        ratio of theta, unless ``printed_ratio=True``.
+        10 that for glass. Three printed formulas are corrected: the shape of sigma2, always; the
+        count in the update of tau, where the Gram matrix is numerically singular; the ratio of
+        theta, unless ``printed_ratio=True``.
 
         Parameters
         ----------
         printed_ratio
             Whether theta moves by the ratio printed in section 4.1, which does not leave the
             posterior invariant (docs/paper.md). It has the determinant of the Gram matrix, which
-            must not be singular: no row may be given twice.
+            must not be singular: no row may be given twice, and theta does not go where it is
+            numerically singular. With 178 rows hardly any move is accepted.
         **settings
             Parameters of the class that replace the paper's.
         """
@@ -251,7 +254,7 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
             "lengthscale": "sample",
             "hyperparameters": PAPER,
             "approximation": "exact",
-            "sampler": Paper(printed_ratio=printed_ratio),
+            "sampler": paper_sampler(printed_ratio, settings),
             "num_chains": 1,
             "num_warmup": 5000,
             "num_samples": 500,
@@ -419,15 +422,14 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
     def _load_ahead(self, settings: Settings, low_rank: Approximation | None, data: Data) -> Ahead:
         """Load ArviZ, and compile the chains if their shapes are known, in a second thread."""
         no_chains = settings.likelihood == "squared"
-        constant = bool(np.all(data[0] == data[0][0]))  # warned of by the choice of theta
-        if method_of(settings) is None or low_rank is not None or no_chains or constant:
+        if method_of(settings) is None or low_rank is not None or no_chains:
             return Ahead(load_arviz)
 
         def compile_at_median() -> None:
             kernel = settings.kernel
             theta = median_distance(data[0], kernel)
             found = Selection(kernel, theta, hyperparameters_of(settings), len(data[0]))
-            problem = self._prepare(settings, low_rank, data, found)
+            problem = self._prepare(settings, low_rank, data, found, warn=False)
             compile_chains(BMSVMGibbs(sampler=self.sampler), problem, self.num_chains)
 
         return Ahead(compile_at_median, load_arviz)
@@ -438,6 +440,8 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
         low_rank: Approximation | None,
         data: Data,
         found: Selection | None,
+        *,
+        warn: bool = True,
     ) -> Problem:
         """Factor the Gram matrix at the lengthscale that was given or chosen."""
         rows, labels, weights = data
@@ -456,6 +460,7 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
             approximation=low_rank,
             row_weights=weights,
             spare_rows=self._spare_rows(len(labels)),
+            warn=warn,
         )
         if problem.family is not None and as_predictive(self.predictive).calibrate:
             raise ValueError(
@@ -538,6 +543,7 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
         if isinstance(run.kernel.sampler_of(run.problem), Table):
             return  # independent draws
         warn_of_checks(sampler_checks(run.samples), ConvergenceWarning, stacklevel=4)
+        warn_unless_theta_moved(run.samples, run.problem, stacklevel=4)
         warn_unless_converged(
             self.diagnostics_,
             num_chains=posterior.shape[0],

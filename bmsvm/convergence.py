@@ -381,3 +381,22 @@ def warn_unless_converged(
     )
     if message is not None:
         warnings.warn(message, ConvergenceWarning, stacklevel=stacklevel)
+
+
+def warn_unless_theta_moved(
+    samples: Mapping[str, np.ndarray], problem: Problem, *, stacklevel: int = 3
+) -> None:
+    """Warn of a lengthscale that is sampled and the same in all draws, which R-hat does not see."""
+    grid = problem.grid
+    if "lengthscale" not in samples or (grid is not None and np.size(grid.values) == 1):
+        return
+    draws = np.asarray(samples["lengthscale"])
+    if draws.shape[1] >= FEWEST_DRAWS and not np.any(np.ptp(draws, axis=(0, 1))):
+        warnings.warn(
+            "lengthscale is sampled and is the same in all draws, "
+            f"{np.array2string(draws[0, 0], precision=3)}: no proposal was accepted, or nearly all "
+            "the mass of the posterior is there. To find out, fit again with a finer grid, or with "
+            "sampler=HMC() if it is another",
+            ConvergenceWarning,
+            stacklevel=stacklevel,
+        )

@@ -10,9 +10,11 @@ import numpy as np
 import numpyro
 import pytest
 import scipy.stats
+from arviz_groups import groups_of
 from numpyro.infer import MCMC
 
 from bmsvm import Posterior
+from bmsvm.arviz import to_arviz
 from bmsvm.models import hierarchical_model
 
 N, C, ANNOTATORS = 15, 3, 3
@@ -29,7 +31,7 @@ def page():
     """The example of the documentation, its runs replaced by shorter ones."""
     text = (Path(__file__).parents[1] / "docs" / "howto.md").read_text(encoding="utf-8")
     section = text.split("## Labels by several annotators")[1].split("\n## ")[0]
-    names = {"X": X, "votes": VOTES}
+    names = {"X": X, "y": TRUTH}
     for code in re.findall(r"```python\n(.*?)```", section, flags=re.S):
         exec(code.replace("num_warmup=500, num_samples=500", "num_warmup=5, num_samples=5"), names)
     return names
@@ -61,6 +63,16 @@ def test_the_example_of_the_documentation_runs(page):
     assert page["nuts"].get_samples()["confusion"].shape == (5, ANNOTATORS, C, C)
     posterior = Posterior.from_numpyro(page["mcmc"], X, lengthscale=2.0)
     np.testing.assert_allclose(posterior.probabilities(X[:4]).sum(1), 1, rtol=1e-6)
+
+
+def test_labels_that_are_a_parameter_are_no_data_for_arviz(page):
+    """The labels of the problem only stand in for them."""
+    groups = groups_of(to_arviz(page["mcmc"]))
+    assert groups["posterior"]["y"].shape == (1, 5, N)
+    assert groups["posterior_predictive"]["y"].shape == (1, 5, N)
+    assert not {"observed_data", "log_likelihood"} & set(groups)
+    with pytest.raises(ValueError, match="log_likelihood must not be True where the labels y are"):
+        to_arviz(page["mcmc"], log_likelihood=True)
 
 
 @pytest.mark.slow

@@ -83,6 +83,8 @@ BAD_DATA = {
     "mixed objects": (X, put(y, 0, "a", object), "y", "y[0] = 'a'"),
     "NaN among words": (X, ["a", "b", np.nan] * 3, "y", "y[2] = nan"),
     "None among words": (X, ["a", "b", None] * 3, "y", "y[2] = None"),
+    "continuous target": (X, y + 0.5, "y", "y[0] = 0.5"),
+    "continuous target in objects": (X, (y + 0.25).astype(object), "y", "y[0] = 0.25"),
     "unsortable": (X, [object() for _ in y], "y", "object"),
 }
 
@@ -198,6 +200,7 @@ GOOD_DATA = {
     "single precision": (X.astype(np.float32), y.astype(np.int8)),
     "words": (X, np.array(["b", "c", "a"])[y]),
     "words as objects": (X, np.array(["b", "c", "a"], dtype=object)[y]),
+    "whole floats": (X, y.astype(np.float32)),
     "whole floats and integers": (X, [0, 1.0, 2] * 3),
     "dates": (X, np.array(["2001-01-01", "2002-01-01", "2003-01-01"], "datetime64[D]")[y]),
     "JAX arrays": (jax.numpy.asarray(X), jax.numpy.asarray(y)),

@@ -328,6 +328,11 @@ def test_objects_check_their_own_options(make, argument, value):
     assert repr(value) in str(caught.value)
 
 
+def test_the_predictive_of_numpyro_is_told_apart():
+    with pytest.raises(ValueError, match=r"calibrate must .*; numpyro.infer.Predictive, .* is ano"):
+        Predictive(lambda problem: None, {})
+
+
 def test_bad_data_are_named():
     cases = [
         (model(), X, np.full(24, "red"), None, "^y must .* 1 class, .*red"),

@@ -1,12 +1,14 @@
 """R-hat and effective sample sizes: those of ArviZ, and what is said about them."""
 
 import warnings
+from dataclasses import replace
 
 import arviz
 import numpy as np
 import pytest
 from sklearn.exceptions import ConvergenceWarning
 
+from bmsvm import Sampled, prepare
 from bmsvm.convergence import (
     Diagnosis,
     advice,
@@ -15,6 +17,7 @@ from bmsvm.convergence import (
     sampler_checks,
     warn_of_checks,
     warn_unless_converged,
+    warn_unless_theta_moved,
 )
 
 RNG = np.random.default_rng(0)
@@ -162,6 +165,32 @@ def test_what_never_moves_is_not_judged():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         warn_unless_converged({}, **SETTINGS)
+
+
+ROWS = np.random.default_rng(0).normal(size=(12, 2))
+
+
+@pytest.mark.parametrize("theta", [Sampled(grid=[1.0, 2.0, 4.0]), Sampled(grid="off")])
+def test_a_lengthscale_that_never_moves_is_named(theta):
+    problem = prepare(ROWS, np.arange(12) % 3, lengthscale=theta)
+    still = np.full((4, 50), 2.0)
+    with pytest.warns(ConvergenceWarning, match=r"^lengthscale .* the same in all draws, 2\."):
+        warn_unless_theta_moved({"lengthscale": still}, problem)
+    moved = np.where(np.arange(50) == 7, 4.0, still)
+    too_few = still[:, :5]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for draws in (moved, too_few):
+            warn_unless_theta_moved({"lengthscale": draws}, problem)
+
+
+def test_a_lengthscale_that_cannot_move_is_not_named():
+    problem = prepare(ROWS, np.arange(12) % 3, lengthscale=Sampled(grid=[2.0, 4.0]))
+    one = problem.grid._replace(values=problem.grid.values[:1])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warn_unless_theta_moved({"lengthscale": np.full((4, 50), 2.0)}, replace(problem, grid=one))
+        warn_unless_theta_moved({}, prepare(ROWS, np.arange(12) % 3, lengthscale=2.0))
 
 
 # False alarms, and real ones -----------------------------------------------------------------

@@ -224,6 +224,15 @@ def test_a_model_that_uses_the_functions_elsewhere_is_refused(method):
         mcmc.run(jax.random.key(0), problem_of(), also=1.0)
 
 
+def test_a_model_without_a_density_is_refused():
+    def model(problem):
+        hierarchical_model(problem, integrate_weights=False)
+        numpyro.factor("nowhere", jnp.nan)
+
+    with pytest.raises(ValueError, match="the log densities differ by nan"):
+        BMSVMGibbs(model=model).init(jax.random.key(0), 2, {}, (problem_of(),), {})
+
+
 def test_arviz_reads_a_larger_model():
     mcmc = MCMC(composite("gibbs"), num_warmup=5, num_samples=20, progress_bar=False)
     mcmc.run(jax.random.key(0), problem_of(), COUNTS, GAPS)
@@ -238,7 +247,7 @@ def test_the_example_of_the_documentation_runs():
     section = page.split("## Part of a larger model")[1].split("\n## ")[0]
     code = re.search(r"```python\n(.*?)```", section, flags=re.S).group(1)
     code = code.replace("num_warmup=500, num_samples=500", "num_warmup=10, num_samples=10")
-    names = {"X": X, "y": LABELS, "durations": GAPS}
+    names = {"X": X, "y": LABELS}
     exec(code, names)
     samples = names["mcmc"].get_samples()
     assert samples["rate"].shape == (10,)

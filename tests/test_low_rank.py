@@ -185,6 +185,19 @@ def test_a_memory_map_is_read_as_an_array(tmp_path):
 
 
 @pytest.mark.few_draws
+@pytest.mark.parametrize(
+    "how", [Nystrom(rank=32, dtype="float32"), Fourier(rank=32, dtype="float32")]
+)
+def test_chains_run_on_a_basis_in_float32(how):
+    X, y = data(60)
+    settings = {"likelihood": "normalized", "num_warmup": 20, "num_samples": 10, "random_state": 0}
+    model = BMSVMClassifier(approximation=how, lengthscale=2.0, **settings).fit(X, y)
+    assert model.posterior_.problem.factor.basis.dtype == np.float32
+    assert model.posterior_.samples["weights"].dtype == np.float64
+    assert np.isfinite(model.predict_proba(X)).all()
+
+
+@pytest.mark.few_draws
 def test_saved_and_continued(tmp_path):
     fit = fitted()
     save(fit, tmp_path / "model.bmsvm")

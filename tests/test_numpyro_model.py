@@ -73,3 +73,13 @@ def test_columns_have_the_covariance_of_the_model(form, coupling):
     problem = prepare(X, Y, coupling=coupling, hyperparameters=oracle.LIVELY, **settings)
     found = covariance_of(problem, {**VALUES, **theta}, how)
     np.testing.assert_allclose(found, expected_covariance(problem, form == "linear"), atol=1e-10)
+
+
+def test_what_is_no_problem_is_named():
+    seeded = handlers.seed(hierarchical_model, jax.random.key(0))
+    with pytest.raises(ValueError, match=r"^problem must be that of bmsvm.prepare\(.*got ndarray"):
+        seeded(np.ones((3, 2)))
+    with jax.enable_x64(False):
+        single = prepare([[0.0], [1.0], [2.0]], [0, 1, 1], lengthscale=1.0)
+    with pytest.raises(ValueError, match=r"prepared in float32, and JAX is now in float64"):
+        seeded(single)

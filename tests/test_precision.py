@@ -12,7 +12,7 @@ from numpyro.diagnostics import effective_sample_size
 from numpyro.infer import MCMC
 
 import bmsvm
-from bmsvm import PAPER, BMSVMGibbs, kernels, prepare
+from bmsvm import PAPER, BMSVMGibbs, kernels, prepare, run_chains
 from bmsvm.inference import Blocks
 from bmsvm.inference.blocks import collapsed_parameters, exact_scores, scale
 
@@ -45,6 +45,13 @@ def test_the_factorisation_is_double_in_single_precision():
     for narrow, wide in zip(single, double, strict=True):
         assert narrow.dtype == np.float32
         np.testing.assert_array_equal(narrow, np.asarray(wide).astype(np.float32))
+
+
+def test_a_problem_of_another_precision_is_refused():
+    with jax.enable_x64(False):
+        single = prepare(X, LABELS, **MODEL)
+    with pytest.raises(ValueError, match=r"precision of JAX; it was prepared in float32"):
+        run_chains(BMSVMGibbs(), jax.random.key(0), single)
 
 
 @pytest.mark.slow

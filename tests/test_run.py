@@ -14,6 +14,7 @@ from bmsvm import (
     PAPER,
     BMSVMGibbs,
     Hyperparameters,
+    ModeCV,
     Sampled,
     _progress,
     prepare,
@@ -238,6 +239,29 @@ def test_settings_beside_a_prepared_problem_are_refused(setting):
         MCMC(kernel, num_warmup=1, num_samples=1).run(jax.random.key(0), X=problem)
 
 
+def test_another_kernel_beside_a_problem_that_samples_theta_is_refused():
+    grid = Sampled(grid=[1.0, 2.0])
+    problem = prepare(X, Y, lengthscale=grid)
+    kernel = BMSVMGibbs("matern32", lengthscale=grid)
+    with pytest.raises(ValueError, match=r"^kernel must be given to bmsvm.prepare"):
+        run_chains(kernel, jax.random.key(0), problem)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"y": Y}, {"row_weights": np.ones(14)}, {"spare_rows": 2}],
+    ids=["y", "row_weights", "spare_rows"],
+)
+def test_data_beside_a_prepared_problem_are_refused(given):
+    problem = prepare(X, Y, lengthscale=2.0)
+    said = f"^{next(iter(given))} must not be given with a prepared problem"
+    with pytest.raises(ValueError, match=said):
+        MCMC(BMSVMGibbs(), num_warmup=1, num_samples=1).run(jax.random.key(0), problem, **given)
+    if "y" in given:
+        with pytest.raises(ValueError, match=said):
+            run_chains(BMSVMGibbs(), jax.random.key(0), problem, **given)
+
+
 @pytest.mark.parametrize("method", ["sequential", "vectorized", jax.vmap])
 def test_the_printed_ratio_refuses_repeated_rows(method):
     kernel = BMSVMGibbs.paper(printed_ratio=True, lengthscale=Sampled(grid=[1.0, 2.0]))
@@ -257,6 +281,7 @@ def test_the_printed_ratio_refuses_repeated_rows(method):
         ({"likelihood": "softmax"}, "likelihood must be one of"),
         ({"coupling": "none"}, "coupling must be one of"),
         ({"lengthscale": "auto"}, r"got 'auto': bmsvm.ModeCV\(\).select\(X, y\) chooses one"),
+        ({"lengthscale": ModeCV()}, r"got ModeCV.*: bmsvm.ModeCV\(\).select\(X, y\) chooses one"),
     ],
 )
 def test_a_sampler_checks_its_settings_at_once(settings, said):

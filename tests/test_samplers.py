@@ -9,9 +9,19 @@ import oracle
 import pytest
 from numpyro.infer import MCMC
 
-from bmsvm import HMC, PAPER, BMSVMGibbs, Gibbs, Paper, Sampled, Table, prepare
+from bmsvm import (
+    HMC,
+    PAPER,
+    BMSVMClassifier,
+    BMSVMGibbs,
+    Gibbs,
+    Paper,
+    Sampled,
+    Table,
+    prepare,
+)
 from bmsvm.inference import Blocks
-from bmsvm.inference.blocks import collapsed_parameters, exact_scores, metropolis_scores
+from bmsvm.inference.blocks import collapsed_parameters, exact_scores, metropolis_scores, scale
 from bmsvm.inference.samplers import as_sampler
 from bmsvm.inference.sweep import block_sweep
 from bmsvm.models import scores_of
@@ -157,6 +167,8 @@ def test_a_sampler_makes_one_algorithm_for_each_model():
     ("make", "message"),
     [
         (lambda: as_sampler("nuts"), "sampler must be one of 'auto', 'hmc', .*got 'nuts'"),
+        (lambda: scale(every=0), "every must be an integer of at least 1; got 0"),
+        (lambda: scale(every=1.5), "every must be an integer of at least 1; got 1.5"),
         (lambda: BMSVMGibbs(sampler=3), "sampler must be one of 'auto', 'hmc', .*got 3"),
         (lambda: HMC(thinning=0), "thinning must be .*at least 1; got 0"),
         (lambda: Paper(step_size=-1.0), "step_size must be .*positive.*got -1.0"),
@@ -168,3 +180,27 @@ def test_a_sampler_makes_one_algorithm_for_each_model():
 def test_bad_options_are_named(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+@pytest.mark.parametrize("of", [BMSVMClassifier, BMSVMGibbs])
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"sampler": Paper(thinning=1)}, r"with a sampler.*Paper\(printed_ratio=True\); got Paper"),
+        ({"lengthscale": 3.5}, r"needs a lengthscale that is sampled.*3\.5 does not move"),
+        ({"lengthscale": [1.0, 2.0]}, r"\[1\.0, 2\.0\] does not move"),
+    ],
+    ids=["sampler", "number", "per feature"],
+)
+def test_a_printed_ratio_that_would_be_ignored_is_refused(of, settings, message):
+    with pytest.raises(ValueError, match=f"^printed_ratio.*{message}"):
+        of.paper(printed_ratio=True, **settings)
+    assert of.paper(**settings).sampler == settings.get("sampler", Paper())
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"lengthscale": "sample"}, {"lengthscale": Sampled(grid="off")}]
+)
+def test_a_printed_ratio_is_that_of_the_sampler(settings):
+    for of in (BMSVMClassifier, BMSVMGibbs):
+        assert of.paper(printed_ratio=True, **settings).sampler == Paper(printed_ratio=True)

@@ -84,6 +84,25 @@ def test_constant_features_are_warned_of_once_and_not_as_a_matter_of_scale():
     assert len(caught) == 1
 
 
+@pytest.mark.few_draws
+def test_the_scales_of_a_classifier_are_warned_of_once_with_its_own_lengthscale():
+    """Chains that are compiled ahead have another lengthscale, which is not warned of."""
+    model = BMSVMClassifier(standardize=False, num_warmup=5, num_samples=10, random_state=0)
+    with pytest.warns(UserWarning, match="^X and lengthscale: one feature") as caught:
+        model.fit(WINE[::6], CLASSES[::6])
+    said = [str(each.message) for each in caught if "lengthscale: " in str(each.message)]
+    assert len(said) == 1
+    assert f"the lengthscale is {model.lengthscale_:.3g}, " in said[0]
+
+
+def test_the_warning_can_be_left_out():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        prepare(WINE, CLASSES, lengthscale=3.5, warn=False)
+    with pytest.raises(ValueError, match="warn must be True or False; got 'no'"):
+        prepare(WINE, CLASSES, lengthscale=3.5, warn="no")
+
+
 SENSIBLE = {
     "wine": (standardized(WINE), (1.0, 2.0, 3.5, 10.0, 20.0)),
     "wine, one lengthscale per feature": (WINE, (3.5 * WINE.std(0),)),

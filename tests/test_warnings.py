@@ -14,6 +14,22 @@ from bmsvm._arviz import arviz
 ours = [each for each in warnings.filters if each not in before and "ArviZ" in str(each[1])]
 assert not ours, ours
 """
+FILTERS_STAY_IN_A_RACE = """
+import warnings
+from bmsvm._arviz import load_arviz
+add = warnings.filterwarnings
+
+def another_thread_adds_one_too(*arguments, **settings):
+    add(*arguments, **settings)
+    add("error", "of the user")
+
+warnings.filterwarnings = another_thread_adds_one_too
+warnings.filterwarnings("ignore", "of the user, too")
+load_arviz()
+said = [each[1].pattern for each in warnings.filters if hasattr(each[1], "pattern")]
+assert "of the user" in said and "of the user, too" in said, said
+assert not any("ArviZ is" in each for each in said), said
+"""
 
 
 def run(tmp_path, *arguments):
@@ -38,3 +54,7 @@ def test_importing_the_package_gives_no_future_warning(tmp_path):
 
 def test_the_filters_of_the_user_stay(tmp_path):
     run(tmp_path, "-c", FILTERS_STAY)
+
+
+def test_the_filters_of_the_user_stay_if_another_thread_changes_them(tmp_path):
+    run(tmp_path, "-c", FILTERS_STAY_IN_A_RACE)

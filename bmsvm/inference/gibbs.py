@@ -22,7 +22,7 @@ from numpyro.infer.util import log_density
 
 from bmsvm._validation import check_choice, check_rows_and_labels
 from bmsvm.inference.algorithm import Algorithm
-from bmsvm.inference.samplers import HMC, Paper, Sampler, Table, as_sampler
+from bmsvm.inference.samplers import HMC, Paper, Sampler, Table, as_sampler, paper_sampler
 from bmsvm.inference.state import BMSVMState, advance, begin
 from bmsvm.kernels.functions import Kernel, KernelFn, Parametric, as_kernel
 from bmsvm.kernels.low_rank import Approximation
@@ -30,8 +30,8 @@ from bmsvm.models.couplings import COUPLINGS
 from bmsvm.models.hyperparameters import DEFAULT, PAPER, Hyperparameters
 from bmsvm.models.likelihoods import LIKELIHOODS
 from bmsvm.models.numpyro_model import hierarchical_model, observation_model, position_of_sites
-from bmsvm.models.prepare import as_lengthscale, prepare
-from bmsvm.models.problem import Problem
+from bmsvm.models.prepare import as_lengthscale, chooses_lengthscale, prepare
+from bmsvm.models.problem import Problem, check_precision
 from bmsvm.models.theta import Sampled
 
 MACHINE_SITES = (
@@ -101,7 +101,7 @@ class BMSVMGibbs(MCMCKernel):
             raise ValueError("model must be given with given: the model of the other blocks")
         check_choice("coupling", coupling, COUPLINGS)
         check_choice("likelihood", likelihood, LIKELIHOODS)
-        if isinstance(lengthscale, str):
+        if isinstance(lengthscale, str) or chooses_lengthscale(lengthscale):
             as_lengthscale(lengthscale, as_kernel(kernel))
         self.kernel = kernel
         self.lengthscale = lengthscale
@@ -130,7 +130,8 @@ class BMSVMGibbs(MCMCKernel):
         printed_ratio
             Whether theta moves by the ratio printed in section 4.1, which does not leave the
             posterior invariant (docs/paper.md). It has the determinant of the Gram matrix, which
-            must not be singular: no row may be given twice.
+            must not be singular: no row may be given twice, and theta does not go where it is
+            numerically singular. With 178 rows hardly any move is accepted.
         **settings
             Arguments of the class that replace the paper's.
         """
@@ -138,7 +139,7 @@ class BMSVMGibbs(MCMCKernel):
             "coupling": "independent",
             "likelihood": "hinge",
             "hyperparameters": PAPER,
-            "sampler": Paper(printed_ratio=printed_ratio),
+            "sampler": paper_sampler(printed_ratio, settings),
         }
         return cls(**{**paper, **settings})
 
@@ -195,9 +196,17 @@ class BMSVMGibbs(MCMCKernel):
         """Check and factor the data; a problem is returned unchanged.
 
         To sample a problem with :func:`bmsvm.run_chains` or ``MCMC``, give only a sampler to
-        ``BMSVMGibbs``: the settings of the model are those of the problem.
+        ``BMSVMGibbs``: the settings of the model are those of the problem. So are the labels, the
+        weights of the rows and the spare rows.
         """
         if isinstance(X, Problem):
+            given = {"y": y, "row_weights": row_weights, "spare_rows": spare_rows or None}
+            for name, value in given.items():
+                if value is not None:
+                    raise ValueError(
+                        f"{name} must not be given with a prepared problem, which has its own: "
+                        "give it to bmsvm.prepare"
+                    )
             return X
         if y is None:
             raise ValueError("y must be given: run(key, X, y), or run(key, problem)")
@@ -236,9 +245,10 @@ class BMSVMGibbs(MCMCKernel):
         A problem does not store its kernel and lengthscale, so any given here is an error.
         """
         theta = self.samples_theta and problem.samples_kernel
+        family = isinstance(self.kernel, Parametric) and problem.family is not None
         hyper = jax.tree.leaves(self.hyperparameters), jax.tree.leaves(problem.hyper)
         agrees = {
-            "kernel": theta or (isinstance(self.kernel, str) and self.kernel == "gaussian"),
+            "kernel": family or (isinstance(self.kernel, str) and self.kernel == "gaussian"),
             "lengthscale": theta or self.lengthscale is None,
             "coupling": self.coupling in ("sum_to_zero", problem.coupling),
             "likelihood": self.likelihood in ("normalized", problem.likelihood),
@@ -301,7 +311,7 @@ class BMSVMGibbs(MCMCKernel):
             eps = jnp.finfo(whole.dtype).eps
             values = np.asarray(pairs, np.float64)
         whole, own = values[1] - values[0]
-        if abs(whole - own) > ROUNDING * eps * (1 + np.abs(values).max()):
+        if not abs(whole - own) <= ROUNDING * eps * (1 + np.abs(values).max()):  # or NaN
             raise ValueError(
                 "model must depend on the sites of the machine only through hierarchical_model("
                 "given(problem, sites), integrate_weights=False), or the block would ignore the "
@@ -408,16 +418,6 @@ class BMSVMGibbs(MCMCKernel):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_sample_fn": None}
-
-
-def check_precision(problem: Problem) -> None:
-    """Raise ``ValueError`` if a problem was prepared in another precision than JAX now has."""
-    now, then = jnp.zeros(()).dtype, problem.factor.basis.dtype
-    if now != then:
-        raise ValueError(
-            f"problem must have the precision of JAX; it was prepared in {then}, and JAX is "
-            f"now in {now}: prepare it again, or set jax_enable_x64 as it was"
-        )
 
 
 def _concrete() -> AbstractContextManager[Any]:

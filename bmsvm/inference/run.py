@@ -23,7 +23,7 @@ from bmsvm._arrays import for_pickling, unpickled
 from bmsvm._progress import progress
 from bmsvm._validation import check_choice, check_positive, check_sweeps
 from bmsvm.checkpoint import CHUNK, Checkpoint
-from bmsvm.inference.gibbs import BMSVMGibbs, check_precision
+from bmsvm.inference.gibbs import BMSVMGibbs
 from bmsvm.inference.samplers import Table
 from bmsvm.inference.state import (
     BMSVMState,
@@ -35,7 +35,7 @@ from bmsvm.inference.state import (
 from bmsvm.inference.store import last_state, store_of
 from bmsvm.inference.table import check_tabled
 from bmsvm.inference.tabled import table_advancing, table_state
-from bmsvm.models.problem import Problem
+from bmsvm.models.problem import Problem, check_precision
 
 Enough = Callable[[Mapping[str, np.ndarray]], bool]
 """``enough(samples)``: whether the draws, (chain, draw, ...) for each site, are enough."""

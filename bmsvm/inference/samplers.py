@@ -15,6 +15,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -33,7 +34,9 @@ from bmsvm.inference.blocks import (
     scale,
 )
 from bmsvm.inference.sweep import block_sweep
+from bmsvm.kernels.functions import Parametric
 from bmsvm.models.problem import Problem
+from bmsvm.models.theta import Sampled
 
 
 @dataclass(frozen=True)
@@ -138,6 +141,33 @@ class Paper(Sampler):
     def theta_moves(self) -> Block:
         """Return the block that moves theta."""
         return lengthscale(moves=("paper",) if self.printed_ratio else ("collapsed",))
+
+
+def paper_sampler(printed_ratio: bool, settings: Mapping[str, Any]) -> Paper:
+    """Return the sampler of the constructors ``paper``.
+
+    Raises
+    ------
+    ValueError
+        If the settings beside ``printed_ratio=True`` have another sampler, or a theta that does not
+        move.
+    """
+    sampler = Paper(printed_ratio=printed_ratio)
+    if not printed_ratio:
+        return sampler
+    if "sampler" in settings:
+        raise ValueError(
+            "printed_ratio must not be given with a sampler, which has its own: give "
+            f"sampler=Paper(printed_ratio=True); got {settings['sampler']!r}"
+        )
+    theta = settings.get("lengthscale")
+    sampled = isinstance(theta, Sampled) or (isinstance(theta, str) and theta == "sample")
+    if theta is not None and not sampled and not isinstance(settings.get("kernel"), Parametric):
+        raise ValueError(
+            'printed_ratio=True needs a lengthscale that is sampled, "sample" or '
+            f"bmsvm.Sampled(...); {theta!r} does not move"
+        )
+    return sampler
 
 
 @dataclass(frozen=True)

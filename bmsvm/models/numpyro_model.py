@@ -19,7 +19,7 @@ from numpyro.primitives import apply_stack
 from bmsvm.models.couplings import class_vector
 from bmsvm.models.hierarchy import Position, latent, noise_prior, precision_prior, scores_of
 from bmsvm.models.likelihoods import LIKELIHOODS, class_probabilities, weigh
-from bmsvm.models.problem import Problem
+from bmsvm.models.problem import Problem, check_precision
 from bmsvm.models.theta import KernelFamily, family_gram, named_parameters
 from bmsvm.models.whitening import White, colour, white_shapes
 
@@ -225,8 +225,15 @@ def hierarchical_model(
     Raises
     ------
     ValueError
-        If draws are given that have neither scores nor weights, or are those of other rows.
+        If draws are given that have neither scores nor weights, or are those of other rows; or if
+        the problem is none, or was prepared in another precision than JAX now has.
     """
+    if not isinstance(problem, Problem):
+        raise ValueError(
+            "problem must be that of bmsvm.prepare(X, y, ...), the first argument of the model; "
+            f"got {type(problem).__name__}"
+        )
+    check_precision(problem)
     if problem.grid is not None or (problem.family is not None and not integrate_weights):
         raise ValueError(
             "a NumPyro model with the kernel's parameters needs data prepared with "

@@ -9,7 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from bmsvm._validation import check_choice, check_count, check_row_weights, check_rows_and_labels
+from bmsvm._validation import (
+    check_choice,
+    check_count,
+    check_flag,
+    check_row_weights,
+    check_rows_and_labels,
+)
 from bmsvm.kernels.factor import Factor, factorize
 from bmsvm.kernels.functions import (
     Kernel,
@@ -57,6 +63,11 @@ MOST_SPARE_ROWS = 1 << 16
 """Largest number of spare rows."""
 
 
+def chooses_lengthscale(lengthscale: Any) -> bool:
+    """Whether it is an object that chooses a lengthscale from data, such as ``bmsvm.ModeCV()``."""
+    return hasattr(lengthscale, "check_model")  # as each ``bmsvm.selection.Method`` has
+
+
 def as_lengthscale(lengthscale: Any, kernel: Kernel) -> Any:
     """Return a lengthscale as a number, an array or a :class:`Sampled`.
 
@@ -69,7 +80,7 @@ def as_lengthscale(lengthscale: Any, kernel: Kernel) -> Any:
     """
     if isinstance(lengthscale, str) and lengthscale == "sample":
         lengthscale = Sampled()
-    if isinstance(lengthscale, str):
+    if isinstance(lengthscale, str) or chooses_lengthscale(lengthscale):
         raise ValueError(
             'lengthscale must be a positive number, one per feature, or "sample"; got '
             f"{lengthscale!r}: bmsvm.ModeCV().select(X, y) chooses one from the data"
@@ -132,6 +143,7 @@ def prepare(
     row_weights: ArrayLike | None = None,
     spare_rows: int = 0,
     approximation: Approximation | None = None,
+    warn: bool = True,
 ) -> Problem:
     """Check the data, encode the labels and factor the Gram matrix, before anything is compiled.
 
@@ -166,6 +178,8 @@ def prepare(
         :class:`bmsvm.Nystrom` or :class:`bmsvm.Fourier`: a Gram matrix of low rank, which is never
         formed. It needs ``coupling="sum_to_zero"`` and a lengthscale that is fixed or sampled on a
         given grid. None: the exact Gram matrix.
+    warn
+        Whether to warn of a lengthscale that does not suit the features.
 
     Returns
     -------
@@ -192,7 +206,10 @@ def prepare(
     if approximation is not None:
         _check_low_rank(approximation, covariance, theta, coupling)
     rows, classes, labels = check_rows_and_labels(X, y, precomputed=precomputed)
-    warn_of_scales(rows, covariance, None if isinstance(theta, Sampled) else theta, stacklevel=2)
+    check_flag("warn", warn)
+    if warn:
+        fixed = None if isinstance(theta, Sampled) else theta
+        warn_of_scales(rows, covariance, fixed, stacklevel=2)
     weights = None if row_weights is None else check_row_weights(row_weights, len(rows))
     check_count("spare_rows", spare_rows, smallest=0, largest=MOST_SPARE_ROWS)
     if spare_rows:

@@ -144,6 +144,17 @@ class Problem:
         return self.masked is None and self.factor.basis.shape[0] == self.factor.basis.shape[1]
 
 
+def check_precision(problem: Problem) -> None:
+    """Raise ``ValueError`` if a problem was prepared in another precision than JAX now has."""
+    # The basis may be in float32 by choice (``Nystrom(dtype="float32")``), the rest is not.
+    now, then = jnp.zeros(()).dtype, problem.factor.eigenvalues.dtype
+    if now != then:
+        raise ValueError(
+            f"problem must have the precision of JAX; it was prepared in {then}, and JAX is "
+            f"now in {now}: prepare it again, or set jax_enable_x64 as it was"
+        )
+
+
 def with_spare_rows(factor: Factor, count: int) -> Factor:
     """Factor of ``K`` with rows and columns of zeros added; a complete basis stays complete."""
     basis, eigenvalues = (np.asarray(part) for part in factor)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from bmsvm._validation import check_count
 from bmsvm.inference.blocks.base import Block
 from bmsvm.inference.slice import slice_step
 from bmsvm.models.hierarchy import log_likelihood, log_noise_prior
@@ -23,6 +24,7 @@ def scale(every: int = 1) -> Block:
     every
         Sweeps for each move.
     """
+    check_count("every", every)
 
     def move(key, position, problem):
         def log_density(log_alpha):
