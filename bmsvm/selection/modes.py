@@ -218,15 +218,15 @@ def _root(gram: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """Root R of a Gram matrix, ``K = R R'``, with R'WR diagonal: float32, shape (m, r).
 
     W has the weights of the rows, and the diagonal then bounds the curvature in each coordinate.
-    m is n rounded up, and r is m, or a half, a quarter or an eighth of it, padded with zeros, so
-    that data and lengthscales share a few compiled programs.
+    m is n rounded up, and r is m or a quarter of it, padded with zeros, so that data and
+    lengthscales share a few compiled programs.
     """
     scale = np.sqrt(weights / weights.max())
     values, vectors = scipy.linalg.eigh(scale[:, None] * gram * scale)
     least = max(NEAR_ZERO * scale.min() ** 2, 1e-12)  # that of a light row is small, and counts
     kept = np.flatnonzero(values > least * values[-1])
     m = len(values) + -len(values) % ROW_MULTIPLE
-    root = np.zeros((m, next(m // part for part in (8, 4, 2, 1) if m // part >= len(kept))))
+    root = np.zeros((m, next(m // part for part in (4, 1) if m // part >= len(kept))))
     root[: len(values), : len(kept)] = vectors[:, kept] * np.sqrt(values[kept]) / scale[:, None]
     return root.astype(np.float32)
 
