@@ -196,7 +196,7 @@ def check_no_missing_labels(labels: np.ndarray) -> None:
 
 def check_discrete_labels(labels: np.ndarray) -> None:
     """Raise ``ValueError`` if one of the labels (n,) is a number that is not whole."""
-    if labels.dtype.kind not in "fO":
+    if labels.dtype.kind not in ("f", "O"):
         return
     for row, label in enumerate(labels):
         if isinstance(label, float | np.floating) and not float(label).is_integer():
