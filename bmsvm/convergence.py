@@ -395,8 +395,8 @@ def warn_unless_theta_moved(
         warnings.warn(
             "lengthscale is sampled and is the same in all draws, "
             f"{np.array2string(draws[0, 0], precision=3)}: no proposal was accepted, or nearly all "
-            "the mass of the posterior is there. To find out, fit again with a finer grid, or with "
-            "sampler=HMC() if it is another",
+            "the mass of the posterior is there. To find out, fit again with "
+            f"{'' if grid is None else 'a finer grid, or with '}another sampler, such as HMC()",
             ConvergenceWarning,
             stacklevel=stacklevel,
         )

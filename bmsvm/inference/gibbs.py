@@ -24,7 +24,7 @@ from bmsvm._validation import check_choice, check_rows_and_labels
 from bmsvm.inference.algorithm import Algorithm
 from bmsvm.inference.samplers import HMC, Paper, Sampler, Table, as_sampler, paper_sampler
 from bmsvm.inference.state import BMSVMState, advance, begin
-from bmsvm.kernels.functions import Kernel, KernelFn, Parametric, as_kernel
+from bmsvm.kernels.functions import Gaussian, Kernel, KernelFn, Parametric, as_kernel
 from bmsvm.kernels.low_rank import Approximation
 from bmsvm.models.couplings import COUPLINGS
 from bmsvm.models.hyperparameters import DEFAULT, PAPER, Hyperparameters
@@ -248,7 +248,7 @@ class BMSVMGibbs(MCMCKernel):
         family = isinstance(self.kernel, Parametric) and problem.family is not None
         hyper = jax.tree.leaves(self.hyperparameters), jax.tree.leaves(problem.hyper)
         agrees = {
-            "kernel": family or (isinstance(self.kernel, str) and self.kernel == "gaussian"),
+            "kernel": family or as_kernel(self.kernel) == Gaussian(),
             "lengthscale": theta or self.lengthscale is None,
             "coupling": self.coupling in ("sum_to_zero", problem.coupling),
             "likelihood": self.likelihood in ("normalized", problem.likelihood),
@@ -310,8 +310,13 @@ class BMSVMGibbs(MCMCKernel):
                 pairs.append((whole, log_density(machine, (problem,), {}, sites)[0]))
             eps = jnp.finfo(whole.dtype).eps
             values = np.asarray(pairs, np.float64)
+        if not np.all(np.isfinite(values)):
+            raise ValueError(
+                "model must have a finite log density wherever its sites may be; it has "
+                f"{values[~np.isfinite(values)][0]}"
+            )
         whole, own = values[1] - values[0]
-        if not abs(whole - own) <= ROUNDING * eps * (1 + np.abs(values).max()):  # or NaN
+        if abs(whole - own) > ROUNDING * eps * (1 + np.abs(values).max()):
             raise ValueError(
                 "model must depend on the sites of the machine only through hierarchical_model("
                 "given(problem, sites), integrate_weights=False), or the block would ignore the "

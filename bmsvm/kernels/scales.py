@@ -142,10 +142,10 @@ def warn_of_scales(
         typical = median_distance(rows, kernel)
         advice = f"Give a lengthscale near the median distance between rows, {typical:.3g}"
     else:
-        advice = (
-            'Standardise the features, X = bmsvm.scaling.learn(X, "robust").apply(X), or give one '
-            "lengthscale for each feature"
-        )
+        advice = 'Standardise the features, X = bmsvm.scaling.learn(X, "robust").apply(X)'
+        if lengthscale is not None:
+            advice += ", and give a lengthscale near the median distance between these rows"
+        advice += "; or give one lengthscale for each feature, near its standard deviation"
     warnings.warn(
         f"X and lengthscale: {found.problem}: {seen}. {advice}", stacklevel=stacklevel + 1
     )

@@ -12,7 +12,7 @@ over the draws, and l the log probabilities of least squares
 The power a sharpens or flattens probabilities. The share w is the weight of least squares in the
 logarithmic pool (0 without them). The spread g scales the distances of draws from their centre. The
 three maximise the log score of the training rows, each predicted without its own label by the mean
-of its ``q^s`` (:mod:`bmsvm.prediction.leave_one_out`), under weak priors.
+of its ``q^s`` (:mod:`bmsvm.prediction.leave_one_out`), under priors, those of a and w weak.
 
 eps is the probability that a label is drawn uniformly. Half such a row is added to the n rows, as
 in the estimator of Krichevsky and Trofimov: ``eps = 0.5 / (n + 0.5)``.
