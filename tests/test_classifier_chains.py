@@ -189,7 +189,7 @@ def test_what_is_watched_has_names(fitted):
 
 
 def test_a_short_fit_warns():
-    with pytest.warns(ConvergenceWarning, match=r"fit_more\(\d+\)"):
+    with pytest.warns(ConvergenceWarning, match=r"(R-hat|sample size) .* fit_more\(\d+\)"):
         model(num_samples=20).fit(X, Y)
 
 
