@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -44,17 +45,19 @@ def test_every_moment_of_a_crash_leaves_what_was_complete(whole, tmp_path, monke
     """The directory is copied at every renaming of a file; each copy is what a crash would leave.
 
     Files are only ever written under other names, so that these are all the moments there are.
+    Zarr writes from several threads; one at a time renames, so that no file moves while it is copied.
     """
-    copies, original = [], os.replace
+    copies, original, alone = [], os.replace, threading.Lock()
 
     def moment():
         copies.append(tmp_path / f"copy{len(copies)}")
         shutil.copytree(tmp_path / "store", copies[-1])
 
     def replace(source, target):
-        moment()
-        original(source, target)
-        moment()
+        with alone:
+            moment()
+            original(source, target)
+            moment()
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "replace", replace)  # of our own files
@@ -117,8 +120,9 @@ def resume_until_done(store, draws, kills, rng):
         child = subprocess.Popen([sys.executable, "-c", script, str(store), str(draws)])
         if kill < kills:
             for _ in range(records):
+                began = time.monotonic()
                 wait_for_change(record, child)
-            time.sleep(rng.uniform(0, 0.15))
+            time.sleep(rng.uniform(0, time.monotonic() - began))  # while it makes the next record
             child.send_signal(signal.SIGKILL)
         child.wait()
         if record.exists():
