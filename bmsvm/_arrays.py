@@ -1,4 +1,4 @@
-"""Pytrees of arrays that survive pickling whatever precision JAX is set to."""
+"""Pytrees of arrays that survive pickling whatever precision JAX is set to; random keys."""
 
 from __future__ import annotations
 
@@ -28,6 +28,15 @@ def _on_host(leaf: Any) -> Any:
     return leaf.item() if leaf.aval.weak_type and leaf.ndim == 0 else np.asarray(leaf)
 
 
+def key_of(seed: int) -> jax.Array:
+    """``jax.random.key`` of a seed below 2^32; its default kind without a program to compile."""
+    settings: Any = jax.config
+    if settings.jax_default_prng_impl != "threefry2x32":
+        return jax.random.key(seed)
+    words = jax.device_put(np.array([0, seed], np.uint32))
+    return jax.random.wrap_key_data(words, impl="threefry2x32")
+
+
 def for_pickling(tree: Any) -> Any:
     """Return a pytree of arrays whose types do not depend on how JAX is set when unpickled."""
     return jax.tree.map(_on_host, tree)
@@ -36,4 +45,4 @@ def for_pickling(tree: Any) -> Any:
 def unpickled(tree: Any) -> Any:
     """Undo :func:`for_pickling`."""
     with jax.enable_x64(True):
-        return jax.tree.map(lambda leaf: leaf if _plain(leaf) else jnp.asarray(leaf), tree)
+        return jax.tree.map(lambda leaf: leaf if _plain(leaf) else jax.device_put(leaf), tree)

@@ -26,6 +26,7 @@ __all__ = [
     "Settings",
     "approximation_of",
     "calibrates",
+    "draws_independently",
     "hyperparameters_of",
     "lengthscale_of",
     "method_of",
@@ -43,7 +44,7 @@ WARMUP = 150
 WARMUP_IF_TAU_KNOWN = 75
 """The same if tau was chosen with the lengthscale, which leaves less to be tuned."""
 
-CHAIN_SIZE = 1_000_000
+CHAIN_SIZE = 2_000_000
 """Largest n^2 (c - 1) for which ``likelihood="auto"`` runs chains of (21): the products of one
 gradient. Of more rows or classes, the closed form and a mode predict nearly as well in a fraction
 of the time (docs/benchmarks.md).
@@ -162,9 +163,7 @@ def approximation_of(settings: Settings, n_rows: int) -> Approximation | None:
         largest = max(Nystrom.max_rank, min(LARGEST_RANK, BASIS_SIZE // n_rows))
         tolerance = SMALL_TOLERANCE if _is_closed_form(settings) else Nystrom.tolerance
         how = Fourier() if how == "fourier" else Nystrom(tolerance=tolerance, max_rank=largest)
-    likelihood, coupling = settings.likelihood, settings.coupling
-    sampler = as_sampler(settings.sampler, likelihood=likelihood, coupling=coupling)
-    light = how.dtype is None and isinstance(sampler, Table)
+    light = how.dtype is None and draws_independently(settings)
     return replace(how, dtype="float32") if light else how
 
 
@@ -190,6 +189,13 @@ def warmup_of(settings: Settings, *, low_rank: bool) -> int:
         return settings.num_warmup
     tau_known = isinstance(as_method(lengthscale_of(settings)), ModeCV) and not low_rank
     return WARMUP_IF_TAU_KNOWN if tau_known else WARMUP
+
+
+def draws_independently(settings: Settings) -> bool:
+    """Whether draws are independent, from a table of the posterior, and there are no chains."""
+    likelihood, coupling = settings.likelihood, settings.coupling
+    sampler = as_sampler(settings.sampler, likelihood=likelihood, coupling=coupling)
+    return isinstance(sampler, Table)
 
 
 def calibrates(settings: Settings, problem: Problem) -> bool:

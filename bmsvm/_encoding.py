@@ -218,11 +218,11 @@ def _decode(value: Any, arrays: dict[str, np.ndarray]) -> Any:
         case {"array": str(name)} if len(value) == 1:
             return _taken(name, arrays)
         case {"number": part}:
-            return jnp.asarray(_number(part))
+            return jax.device_put(_number(part))
         case {"jax": str(name)}:
-            return jnp.asarray(_taken(name, arrays))
+            return jax.device_put(_taken(name, arrays))
         case {"key": str(name), "kind": str(kind)} if kind in KEY_KINDS:
-            return jax.random.wrap_key_data(jnp.asarray(_taken(name, arrays)), impl=kind)
+            return jax.random.wrap_key_data(jax.device_put(_taken(name, arrays)), impl=kind)
         case {"structure": str(name), "fields": dict(fields)} if name in STRUCTURES:
             decoded = {field: _decode(part, arrays) for field, part in fields.items()}
             return _structure(STRUCTURES[name], decoded)

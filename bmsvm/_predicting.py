@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from bmsvm._validation import check_choice, check_flag, check_probability, labels_of_rows
 from bmsvm.posterior import Posterior
 from bmsvm.prediction import uncertainty
-from bmsvm.predictive import PredictiveDistribution
+from bmsvm.predictive import UNCALIBRATED, PredictiveDistribution
 
 
 @dataclass(frozen=True)
@@ -211,18 +211,27 @@ class Predicting:
         -------
         xarray.Dataset
             ``f`` and ``p`` with dims (chain, draw, row, class), ``y`` with (chain, draw, row),
-            named by class and by the index of X if it has one. ArviZ takes it as it is.
+            named by class and by the index of X if it has one. ArviZ takes it as it is. The
+            attribute ``comment`` of each says whether it is calibrated: f never is.
         """
         check_is_fitted(self, "predictive_")
         rows = self.standardized_rows(X)
         draws, shape = self.predictive_.sample(rows), self.posterior_.shape
         dims = ("chain", "draw", "row", "class")
-        parts = {"f": draws.functions, "p": draws.probabilities}
-        parts["y"] = self.classes_[draws.labels]
+        about = self.predictive_.about
+        parts = {
+            "f": (draws.functions, UNCALIBRATED),
+            "p": (draws.probabilities, about),
+            "y": (self.classes_[draws.labels], about),
+        }
         return xarray.Dataset(
             {
-                name: (dims[: value.ndim + 1], value.reshape(*shape, *value.shape[1:]))
-                for name, value in parts.items()
+                name: (
+                    dims[: value.ndim + 1],
+                    value.reshape(*shape, *value.shape[1:]),
+                    {"comment": comment},
+                )
+                for name, (value, comment) in parts.items()
             },
             coords={
                 "chain": np.arange(shape[0]),
@@ -244,12 +253,16 @@ class Predicting:
         level : float
             Probability that the set contains the class.
         method : str
-            ``"bayes"``: the smallest sets of that predictive probability. ``"conformal"``: sets by
-            jackknife+. If the row is exchangeable with the training rows, they contain its class
-            with probability at least ``2 level - 1`` even if the model is wrong, and about
-            ``level`` in practice. They can be empty where no class fits.
+            ``"bayes"``: the smallest sets of that predictive probability. ``"conformal"``: sets
+            that contain the class of about that share of rows, also if the probabilities are wrong.
+            They can be empty where no class fits. With chains they are made by jackknife+: if the
+            row is exchangeable with the training rows, they contain its class with probability at
+            least ``2 level - 1``, up to the approximation of refits by importance weights, with
+            what was chosen from the data the same. Under
+            ``likelihood="squared"``, which ``"auto"`` is with many rows or classes, they are made
+            by the jackknife, for which there is no bound.
         by_class : bool
-            Whether conformal sets reach the level within each class, not only on average.
+            Whether conformal sets aim at the level within each class, not only on average.
 
         Returns
         -------

@@ -18,11 +18,12 @@ from bmsvm._inputs import is_precomputed
 from bmsvm._predicting import Predicting
 from bmsvm._validation import check_count, labels_of_rows
 from bmsvm.inference.run import Run
+from bmsvm.models.hierarchy import held_precision
 from bmsvm.models.likelihoods import class_probabilities
 from bmsvm.models.problem import Problem
 from bmsvm.posterior import Posterior
 from bmsvm.prediction.numpyro_run import data_of_run, draws_of_run
-from bmsvm.predictive import PredictiveDistribution
+from bmsvm.predictive import UNCALIBRATED, PredictiveDistribution
 
 STATISTICS = {
     "accept_prob": "acceptance_rate",
@@ -63,7 +64,9 @@ def to_arviz(
     ``posterior``
         sigma2, tau, theta if it was sampled, and the intercept (class). From chains also the
         scores (row, class). The weights stay where the draws are: ``model.posterior_.samples``,
-        ``mcmc.get_samples()``.
+        ``mcmc.get_samples()``. If the prior holds tau near a value, as after
+        ``lengthscale="mode-cv"``, the attribute ``held_near`` of ``precision`` is this value. The
+        attribute ``likelihood`` of the group is that of the model.
     ``posterior_predictive``, ``observed_data``
         ``y`` (row): replicated labels, and those of the data, as indices into ``class``. If the
         labels are a parameter of a larger model, ``y`` is in ``posterior``, and there is neither
@@ -84,7 +87,8 @@ def to_arviz(
 
     The log likelihood is that of the model. The probabilities that a classifier reports are
     calibrated, and pooled with least squares, beyond that. Replicated labels of a classifier are
-    drawn by these; those of chains given the scores.
+    drawn by these; those of chains given the scores. The attribute ``comment`` of the log
+    likelihood, of functions, probabilities and labels says whether they are calibrated.
 
     Parameters
     ----------
@@ -200,6 +204,7 @@ def _of_classifier(
         coords = {**coords, "row": labels_of_rows(new_rows, len(rows))}
         original = None if precomputed else model.checked_rows(new_rows)
         groups |= _predictions(model.predictive_, rows, original, coords)
+    _annotate(groups, problem, model.predictive_.about)
     return groups
 
 
@@ -260,7 +265,26 @@ def _of_chains(
             raise ValueError(f"new_rows must have shape (m, {p}), as X has; got {rows.shape}")
         coords = {**coords, "row": labels_of_rows(new_rows, len(rows))}
         groups |= _predictions(PredictiveDistribution(posterior), rows, rows, coords)
+    _annotate(groups, problem, UNCALIBRATED)
     return groups
+
+
+def _annotate(groups: Groups, problem: Problem, about: str) -> None:
+    """Say in attributes what the values do not show; ``about`` is of probabilities and labels."""
+    posterior, held = groups["posterior"], held_precision(problem)
+    posterior.attrs["likelihood"] = problem.likelihood
+    if held is not None and "precision" in posterior:
+        words = "near the prior mean, held_near, because the prior outweighs the data"
+        posterior["precision"].attrs.update(held_near=held, comment=words)
+    for group, name, comment in (
+        ("posterior", "functions", UNCALIBRATED),
+        ("log_likelihood", "y", UNCALIBRATED),
+        ("posterior_predictive", "y", about),
+        ("predictions", "p", about),
+        ("predictions", "y", about),
+    ):
+        if group in groups and name in groups[group]:
+            groups[group][name].attrs["comment"] = comment
 
 
 def _log_likelihood(

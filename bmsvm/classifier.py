@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
@@ -15,6 +16,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from bmsvm._arrays import key_of
 from bmsvm._arviz import load_arviz
 from bmsvm._defaults import (
     Settings,
@@ -37,16 +39,17 @@ from bmsvm.convergence import (
     basis_checks,
     diagnose,
     enough_draws,
+    leave_one_out_checks,
     sampler_checks,
+    theta_checks,
     warn_of_checks,
     warn_unless_converged,
-    warn_unless_theta_moved,
     watch,
 )
 from bmsvm.inference.ahead import Ahead, compile_chains
 from bmsvm.inference.gibbs import BMSVMGibbs
 from bmsvm.inference.run import Enough, Run, run_chains
-from bmsvm.inference.samplers import Paper, Sampler, Table, as_sampler, paper_sampler
+from bmsvm.inference.samplers import Paper, Sampler, as_sampler, paper_sampler
 from bmsvm.kernels.functions import Kernel, KernelFn, as_kernel, median_distance
 from bmsvm.kernels.low_rank import Approximation, Nystrom
 from bmsvm.models.couplings import COUPLINGS, check_integrable
@@ -61,7 +64,7 @@ from bmsvm.predictive import PredictiveDistribution
 from bmsvm.scaling import Standardize, as_standardize
 from bmsvm.selection import Method, Selection, as_method
 from bmsvm.selection.base import representative_rows
-from bmsvm.selection.kernel import candidates_of
+from bmsvm.selection.relevance import relevance
 
 __all__ = ["BMSVMClassifier"]
 
@@ -69,6 +72,9 @@ ROW_MULTIPLE = 32
 """Rows of weight zero fill the data up to a multiple of this, so that the folds of a
 cross-validation, or data that grow a little, share one compiled program; not for ``Paper``."""
 
+
+SHORTEST = 1e-6
+"""Seconds that chains have if choosing the lengthscale took all the time."""
 
 Data = tuple[np.ndarray, np.ndarray, np.ndarray]
 """Rows (n, p) as the kernel sees them, labels (n,) and weights (n,)."""
@@ -85,7 +91,7 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
         ``"normalized"`` (21), ``"hinge"`` (11), or ``"squared"``, the least-squares
         SVM, whose posterior needs no chain. The hinge is not a distribution of the labels, and says
         too little with many classes. ``"auto"``: ``"normalized"`` while ``n^2 (c - 1)`` is at most
-        a million (577 rows of four classes); beyond, where chains would take long, ``"squared"``,
+        two million (816 rows of four classes); beyond, where chains would take long, ``"squared"``,
         pooled with a mode of logistic regression. It stays ``"normalized"`` if a sampler,
         hyperparameters, or a way to choose or sample the lengthscale is given.
     coupling
@@ -120,10 +126,12 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
         (:func:`bmsvm.convergence.enough_draws`); those of :class:`bmsvm.Paper` do not.
         ``num_warmup=None`` is 150, or 75 if ``"mode-cv"`` has chosen tau.
     standardize
-        How features are scaled to mean 0 and variance 1. ``"robust"`` (or True): after a shift by
-        the median, a division by the interquartile range / 1.349, and a smooth clip at 5, so that
-        outliers do not determine the scale. ``"standard"``: by mean and standard deviation. False
-        or None: not at all. Constant features become 0. See :class:`bmsvm.scaling.Scaling`.
+        How features are scaled. ``"auto"``: as ``"robust"``, and each feature is then multiplied by
+        its relevance (:mod:`bmsvm.selection.relevance`) if the lengthscale is chosen from the data.
+        ``"robust"`` (or True): to mean 0 and variance 1, after a shift by the median, a division by
+        the interquartile range / 1.349, and a smooth clip at 5, so that outliers do not determine
+        the scale. ``"standard"``: by mean and standard deviation. False or None: not at all.
+        Constant features become 0. See :class:`bmsvm.scaling.Scaling`.
     class_weight
         Weights of the classes, as a dict; ``"balanced"``; or None. They multiply the weights of
         the rows.
@@ -156,18 +164,21 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
     kernel_ : bmsvm.kernels.Kernel
         The kernel, given or chosen.
     lengthscale_ : float, ndarray or None
-        theta, or its posterior median if it was sampled; None if the kernel has none.
+        theta, or its posterior median if it was sampled; None if the kernel has none. In units of
+        the features as the kernel sees them: scaled, and multiplied by their relevance.
     diagnostics_ : dict
         R-hat and effective sample size of the watched quantities, by name.
     checks_ : dict
         Other numbers that are watched, each with its limit, by name: ``acceptance`` and
-        ``trajectory`` of the sampler, ``basis error`` of a Gram matrix of low rank.
+        ``trajectory`` of the sampler, ``values of theta`` if it was sampled by chains, ``basis
+        error`` of a Gram matrix of low rank; without a limit, ``large Pareto k``, a share of rows,
+        of the leave-one-out of the calibration.
     row_indices_ : ndarray of shape (n,)
         Indices of the rows of positive weight in the data.
     n_iter_ : int
         Sweeps of each chain, warm-up included.
     scaling_ : bmsvm.scaling.Scaling or None
-        Scaling of the features; None if they are not scaled.
+        Scaling of the features, with their ``relevance``; None if they are not scaled.
     seed_ : int
         Seed that was drawn from ``random_state``.
 
@@ -201,7 +212,7 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
         num_chains: int = 4,
         num_warmup: int | None = None,
         num_samples: int = 200,
-        standardize: Standardize = "robust",
+        standardize: Standardize = "auto",
         class_weight: dict[Any, float] | Literal["balanced"] | None = None,
         predictive: Predictive | str = "auto",
         random_state: int | np.random.RandomState | None = None,
@@ -288,29 +299,31 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
             Weights of the rows.
         max_time : float, optional
             Seconds after which the chains end with the draws that are finished, with a warning.
-            The time of choosing the lengthscale and of calibration is not counted.
+            They make some draws in any case, and the calibration follows.
         checkpoint : path, optional
             A directory in which the chains are kept while they run (``store`` of
             :func:`bmsvm.run_chains`). If the process dies, the same call resumes from there, and
-            :meth:`fit_more` continues there too. The lengthscale is chosen again, if it is chosen
-            from the data. ``random_state`` must then be an integer.
+            :meth:`fit_more` continues there too. What is chosen from the data, such as the
+            lengthscale, is chosen again. ``random_state`` must then be an integer.
         """
         self._check_settings(checkpoint)
+        deadline = None
         if max_time is not None:
             check_positive("max_time", max_time)
+            deadline = time.monotonic() + max_time
         for name in ("run_", "predictive_"):  # a fit that fails leaves no part of an older model
             self.__dict__.pop(name, None)
         X, labels, weights = self._checked_data(X, y, sample_weight)
         self._learn_inputs(X)
         self.seed_ = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
-        rows = self._standardized(X)
         with jax.enable_x64(True), few_blas_threads(len(labels)):
             with stages(4, "fit") as begin:
                 settings = settings_of(self, len(labels), len(self.classes_))
                 low_rank = approximation_of(settings, len(labels))
-                data = (rows, labels, weights)
                 begin("choose kernel and lengthscale")
+                data = (self._standardized(X), labels, weights)
                 ahead = self._load_ahead(settings, low_rank, data)
+                data = (self._weighed(settings, data), labels, weights)
                 self.selection_ = self._choose(settings, low_rank, data)
                 if self.selection_ is not None:
                     settings = replace(settings, kernel=self.selection_.kernel)
@@ -318,9 +331,10 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
                 problem = self._prepare(settings, low_rank, data, self.selection_)
                 begin("draw")
                 ahead.wait()
-                run = self._sample(problem, settings, checkpoint, max_time).loaded()
+                Ahead(load_arviz)  # while chains run
+                run = self._sample(problem, settings, checkpoint, deadline).loaded()
                 begin("calibrate")
-                predictive = self._predictive(self._posterior(run, rows, settings), settings)
+                predictive = self._predictive(self._posterior(run, data[0], settings), settings)
             self._summarise(run, predictive, settings, asked=self.num_samples)
         return self
 
@@ -360,9 +374,13 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
 
     @property
     def checks_(self) -> dict[str, Check]:
-        """Acceptance and length of trajectories, and error of a basis of low rank, by name."""
+        """Checks of the chains, of a basis of low rank and of leave-one-out, by name."""
         check_is_fitted(self, "posterior_")
-        return {**sampler_checks(self.posterior_.samples), **_basis_checks(self.predictive_)}
+        return {
+            **_chain_checks(self.run_),
+            **_basis_checks(self.predictive_),
+            **leave_one_out_checks(self.predictive_.large_k),
+        }
 
     def _check_settings(self, checkpoint: Any) -> None:
         """Raise ``ValueError`` for settings that make no sense, before any work is done."""
@@ -394,6 +412,15 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
                 f"same; got {self.random_state!r}"
             )
 
+    def _weighed(self, settings: Settings, data: Data) -> np.ndarray:
+        """Learn the relevance of the features, if it is wanted, and multiply the rows by it."""
+        (rows, labels, weights), scaling = data, self.scaling_
+        if self.standardize != "auto" or scaling is None or method_of(settings) is None:
+            return rows
+        factors = relevance(rows, labels, len(self.classes_), weights)
+        self.scaling_ = replace(scaling, relevance=factors)
+        return rows * factors
+
     def _choose(
         self, settings: Settings, low_rank: Approximation | None, data: Data
     ) -> Selection | None:
@@ -411,7 +438,7 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
             return method.select(
                 rows,
                 labels,
-                rng_key=jax.random.key(self.seed_),
+                rng_key=key_of(self.seed_),
                 kernel=self.kernel,
                 coupling=self.coupling,
                 likelihood=settings.likelihood,
@@ -420,7 +447,7 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
             )
 
     def _load_ahead(self, settings: Settings, low_rank: Approximation | None, data: Data) -> Ahead:
-        """Load ArviZ, and compile the chains if their shapes are known, in a second thread."""
+        """Compile the chains if their shapes are known, else load ArviZ, in a second thread."""
         no_chains = settings.likelihood == "squared"
         if method_of(settings) is None or low_rank is not None or no_chains:
             return Ahead(load_arviz)
@@ -432,7 +459,7 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
             problem = self._prepare(settings, low_rank, data, found, warn=False)
             compile_chains(BMSVMGibbs(sampler=self.sampler), problem, self.num_chains)
 
-        return Ahead(compile_at_median, load_arviz)
+        return Ahead(compile_at_median)
 
     def _prepare(
         self,
@@ -476,20 +503,20 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
         return -n_rows % ROW_MULTIPLE
 
     def _sample(
-        self, problem: Problem, settings: Settings, checkpoint: Any, max_time: float | None
+        self, problem: Problem, settings: Settings, checkpoint: Any, deadline: float | None
     ) -> Run:
         """Run the chains."""
         return _quietly(
             run_chains,
             BMSVMGibbs(sampler=self.sampler),
-            jax.random.key(self.seed_),
+            key_of(self.seed_),
             problem,
             num_warmup=warmup_of(settings, low_rank=problem.basis_map is not None),
             num_samples=self.num_samples,
             num_chains=self.num_chains,
             store=checkpoint,
             enough=self._enough(problem),
-            max_time=max_time,
+            max_time=None if deadline is None else max(deadline - time.monotonic(), SHORTEST),
         )
 
     def _enough(self, problem: Problem) -> Enough | None:
@@ -540,10 +567,9 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
         low_rank = approximation_of(settings, len(rows))
         if isinstance(low_rank, Nystrom) and low_rank.rank is None:  # not the user's own choice
             warn_of_checks(_basis_checks(predictive), UserWarning, stacklevel=4)
-        if isinstance(run.kernel.sampler_of(run.problem), Table):
-            return  # independent draws
-        warn_of_checks(sampler_checks(run.samples), ConvergenceWarning, stacklevel=4)
-        warn_unless_theta_moved(run.samples, run.problem, stacklevel=4)
+        if run.independent:
+            return
+        warn_of_checks(_chain_checks(run), ConvergenceWarning, stacklevel=4)
         warn_unless_converged(
             self.diagnostics_,
             num_chains=posterior.shape[0],
@@ -555,17 +581,16 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
     def _predictive(self, posterior: Posterior, settings: Settings) -> PredictiveDistribution:
         """Calibrate the posterior, if the model allows it and the user does not interrupt."""
         how, plain = as_predictive(self.predictive), PredictiveDistribution(posterior)
-        problem, theta = posterior.problem, posterior.lengthscale
-        kernels: tuple[Kernel, ...] = (settings.kernel,)
+        problem, found = posterior.problem, self.selection_
+        squares: tuple[tuple[Kernel, Any], ...] = ((settings.kernel, posterior.lengthscale),)
         if not calibrates(settings, problem):
             return plain
         if not how.squares or self.likelihood not in ("auto", "normalized"):
-            kernels = ()
-        elif self.selection_ is not None and problem.likelihood == "normalized":
-            theta = None  # few rows: several are averaged
-            kernels = candidates_of(self.kernel if problem.basis_map is None else settings.kernel)
+            squares = ()
+        elif found is not None and problem.likelihood == "normalized" and not problem.basis_map:
+            squares = found.pairs or ((settings.kernel, None),)
         try:
-            return plain.calibrated(squares=kernels, lengthscale=theta)
+            return plain.calibrated(squares=squares)
         except KeyboardInterrupt:
             warnings.warn(
                 "interrupted while the probabilities were calibrated: the model has all its draws, "
@@ -579,6 +604,13 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
 def _positive(problem: Problem) -> int:
     """Return the number of rows of positive weight."""
     return int(np.sum(np.asarray(problem.row_weights) > 0))
+
+
+def _chain_checks(run: Run) -> dict[str, Check]:
+    """Check the chains of a run, if it has any."""
+    if run.independent:
+        return {}
+    return {**sampler_checks(run.samples), **theta_checks(run.samples, run.problem)}
 
 
 def _basis_checks(predictive: PredictiveDistribution) -> dict[str, Check]:

@@ -27,7 +27,7 @@ CHOICES = {
     "kernel": ("auto", "gaussian", "rbf", "laplacian", "matern32", "matern52", "linear", "poly"),
     "approximation": ("auto", "exact", "nystrom", "fourier"),
     "sampler": ("auto", "hmc", "gibbs", "paper", "table"),
-    "standardize": ("robust", "standard", "none"),
+    "standardize": ("auto", "robust", "standard", "none"),
 }
 """Values of options, the default first. Those of the package, as tests/test_cli.py checks."""
 
@@ -37,7 +37,7 @@ MEANING = {
     "kernel": "covariance function",
     "approximation": "of the Gram matrix; auto: nystrom beyond 2000 rows, else exact",
     "sampler": "auto: by the likelihood and the approximation",
-    "standardize": "how features are scaled to mean 0 and variance 1",
+    "standardize": "scaling of the features; auto: robust, and by relevance if theta is chosen",
 }
 """What these options are."""
 
@@ -158,6 +158,24 @@ class its probability and the lower and upper end of the credible interval of th
 the part of the uncertainty, in nats, that more data would reduce.
 """
 
+SUMMARY_EXAMPLES = """\
+examples:
+  bmsvm summary model.bmsvm
+  bmsvm summary model.bmsvm > model.txt
+
+What is printed: the model and its data; the draws; the lengthscale theta and the precision tau, and
+where they come from; R-hat and the effective sample size, if there were chains; the features, if
+they have names; and the number of training rows of each class.
+"""
+
+DEMO_EXAMPLES = """\
+examples:
+  bmsvm demo
+  bmsvm demo -o wine
+
+It takes up to half a minute, writes demo.png and report.html, and needs bmsvm[report].
+"""
+
 REPORT_EXAMPLES = """\
 examples:
   bmsvm report model.bmsvm --held-out test.csv --target grower -o report.html
@@ -179,11 +197,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     _add_fit(_command(commands, "fit", "fit a model to a CSV file and save it", FIT_EXAMPLES))
     _add_predict(_command(commands, "predict", "predict the rows of a CSV file", PREDICT_EXAMPLES))
-    _add_model(_command(commands, "summary", "describe a saved model"))
+    _add_model(_command(commands, "summary", "describe a saved model", SUMMARY_EXAMPLES))
     _add_report(
         _command(commands, "report", "write an HTML report of a saved model", REPORT_EXAMPLES)
     )
-    demo = _command(commands, "demo", "fit, diagnose, predict and plot the wine data")
+    what = "fit, diagnose, predict and plot the wine data"
+    demo = _command(commands, "demo", what, DEMO_EXAMPLES)
     demo.add_argument(
         "-o",
         "--output",
@@ -195,7 +214,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _command(commands: Any, name: str, what: str, examples: str = "") -> argparse.ArgumentParser:
+def _command(commands: Any, name: str, what: str, examples: str) -> argparse.ArgumentParser:
     described = f"{what[0].upper()}{what[1:]}."
     return commands.add_parser(name, help=what, description=described, epilog=examples)
 

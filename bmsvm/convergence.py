@@ -55,7 +55,8 @@ SOONEST = 50
 """Fewest draws of each chain after which chains may end."""
 
 GOOD_R_HAT, GOOD_ESS, GOOD_ERROR = 1.05, 200.0, 0.015
-"""R-hat, effective size, and Monte Carlo error of probabilities, at which chains may end."""
+"""R-hat, effective size, and Monte Carlo error of probabilities before calibration, at which chains
+may end."""
 
 SMALLEST_ACCEPTANCE = 0.3
 """Mean acceptance of a chain's trajectories; warm-up tunes the step size to 0.65."""
@@ -66,6 +67,9 @@ have correlation cos(0.5) = 0.88, and 16 draws are worth one independent draw.""
 
 LARGEST_BASIS_ERROR = 0.05
 """Mean distance of class probabilities from those of the exact Gram matrix."""
+
+BASIS_ERROR = "basis error"
+"""Name of the check of this distance, the only one that is not of chains."""
 
 LARGEST_GRAM = 1.0
 """Gigabytes of an exact Gram matrix up to which it is recommended instead of a basis."""
@@ -156,8 +160,8 @@ def enough_draws(
 
     They are enough if each chain has at least 50; every watched quantity has an R-hat of at most
     1.05 and an effective size of at least 200; and the Monte Carlo error of the class probabilities
-    of watched rows, their standard deviation over the root of their effective size, is at most
-    0.015. tau is left out if its prior outweighs the data (``holds_precision``).
+    (21) of watched rows, not calibrated, their standard deviation over the root of their effective
+    size, is at most 0.015. tau is left out if its prior outweighs the data (``holds_precision``).
     """
     watched = watch(samples, problem, n_rows, classes)
     held = {"precision"} if holds_precision(problem) else set()
@@ -272,7 +276,7 @@ class Check(NamedTuple):
     """A diagnostic with its limit.
 
     value, limit
-        The number, and its limit.
+        The number, and its limit; None if it has none, and only informs.
     largest
         Whether the limit is the largest good value, and not the smallest.
     advice
@@ -280,13 +284,15 @@ class Check(NamedTuple):
     """
 
     value: float
-    limit: float
+    limit: float | None
     largest: bool
     advice: str
 
     @property
     def passed(self) -> bool:
-        """Whether the number is within its limit."""
+        """Whether the number is within its limit, if it has one."""
+        if self.limit is None:
+            return True
         return self.value <= self.limit if self.largest else self.value >= self.limit
 
     def judged(self) -> Check:
@@ -294,6 +300,8 @@ class Check(NamedTuple):
         return self._replace(advice="") if self.passed else self
 
     def __repr__(self) -> str:
+        if self.limit is None:
+            return f"Check({self.value:.2g}, without a limit)"
         side = "most" if self.largest else "least"
         verdict = "passed" if self.passed else f"failed: {self.advice}"
         return f"Check({self.value:.2g}, at {side} {self.limit:g}: {verdict})"
@@ -335,6 +343,25 @@ def sampler_checks(samples: Mapping[str, np.ndarray]) -> dict[str, Check]:
     }
 
 
+def theta_checks(samples: Mapping[str, np.ndarray], problem: Problem) -> dict[str, Check]:
+    """Check that a lengthscale that is sampled has moved; R-hat does not see one that has not.
+
+    ``values of theta`` is the number of its different values in all draws (chain, draw, ...).
+    """
+    grid = problem.grid
+    draws = np.asarray(samples.get("lengthscale", np.zeros((1, 0))))
+    if draws.shape[1] < FEWEST_DRAWS or (grid is not None and np.size(grid.values) == 1):
+        return {}
+    values = np.unique(draws.reshape(-1, *draws.shape[2:]), axis=0)
+    advice = (
+        "lengthscale is sampled and is the same in all draws, "
+        f"{np.array2string(draws[0, 0], precision=3)}: no proposal was accepted, or nearly all "
+        "the mass of the posterior is there. To find out, fit again with "
+        f"{'' if grid is None else 'a finer grid, or with '}another sampler, such as HMC()"
+    )
+    return {"values of theta": Check(len(values), 2, False, advice).judged()}
+
+
 def basis_checks(error: float | None, columns: int, n_rows: int) -> dict[str, Check]:
     """Check how far a basis of low rank moves class probabilities.
 
@@ -357,7 +384,12 @@ def basis_checks(error: float | None, columns: int, n_rows: int) -> dict[str, Ch
         f"{error:.2g} in the mean: small details of the functions are lost. Fit again with "
         f"{' or '.join(remedies)}, which takes more time"
     )
-    return {"basis error": Check(error, LARGEST_BASIS_ERROR, True, advice).judged()}
+    return {BASIS_ERROR: Check(error, LARGEST_BASIS_ERROR, True, advice).judged()}
+
+
+def leave_one_out_checks(large_k: float | None) -> dict[str, Check]:
+    """Return ``PredictiveDistribution.large_k`` without a limit, see docs/classifier.md."""
+    return {} if large_k is None else {"large Pareto k": Check(large_k, None, True, "")}
 
 
 def warn_of_checks(checks: Mapping[str, Check], category: type[Warning], stacklevel: int) -> None:
@@ -381,22 +413,3 @@ def warn_unless_converged(
     )
     if message is not None:
         warnings.warn(message, ConvergenceWarning, stacklevel=stacklevel)
-
-
-def warn_unless_theta_moved(
-    samples: Mapping[str, np.ndarray], problem: Problem, *, stacklevel: int = 3
-) -> None:
-    """Warn of a lengthscale that is sampled and the same in all draws, which R-hat does not see."""
-    grid = problem.grid
-    if "lengthscale" not in samples or (grid is not None and np.size(grid.values) == 1):
-        return
-    draws = np.asarray(samples["lengthscale"])
-    if draws.shape[1] >= FEWEST_DRAWS and not np.any(np.ptp(draws, axis=(0, 1))):
-        warnings.warn(
-            "lengthscale is sampled and is the same in all draws, "
-            f"{np.array2string(draws[0, 0], precision=3)}: no proposal was accepted, or nearly all "
-            "the mass of the posterior is there. To find out, fit again with "
-            f"{'' if grid is None else 'a finer grid, or with '}another sampler, such as HMC()",
-            ConvergenceWarning,
-            stacklevel=stacklevel,
-        )

@@ -73,7 +73,7 @@ def gamma_from_lengthscale(lengthscale: ArrayLike) -> Any:
     Parameters
     ----------
     lengthscale : float or array-like
-        theta, positive, such as ``lengthscale_`` of a fitted classifier.
+        theta, positive, such as ``lengthscale_`` of a classifier with ``standardize="standard"``.
 
     Returns
     -------

@@ -31,7 +31,7 @@ class NotebookRepr:
 
 def summary_html(summary: Summary, title: str) -> str:
     """Return a summary as HTML, without scripts or links; all text is escaped."""
-    mark = "✓" if summary.converged else "✗"
+    mark = "✓" if summary.passed else "✗"
     classes = ", ".join(
         f"<bdi>{_escaped(name, LONGEST_NAME)}</bdi> {count}"
         for name, count in summary.classes[:MOST_CLASSES]

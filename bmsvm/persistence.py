@@ -36,7 +36,7 @@ from bmsvm.selection import Selection
 
 __all__ = ["FORMAT_VERSION", "ModelFileError", "load", "save"]
 
-FORMAT, FORMAT_VERSION = "bmsvm model", 5
+FORMAT, FORMAT_VERSION = "bmsvm model", 7
 """The version rises when the files of one bmsvm cannot be read by another."""
 
 INPUTS: dict[str, Any] = {

@@ -26,6 +26,7 @@ from bmsvm.prediction.basis_error import probability_error
 from bmsvm.prediction.calibration import Calibration, best_calibration, calibrated_draws
 from bmsvm.prediction.conformal import HeldOutRows, conformal_sets
 from bmsvm.prediction.evaluate import pad_rows
+from bmsvm.prediction.leave_one_out import LARGEST_K
 from bmsvm.prediction.logistic import averaged, logistic_modes
 from bmsvm.prediction.squares import LeastSquares, Root, least_squares, roots_of
 
@@ -34,6 +35,9 @@ SQUARES_ROWS = 16384
 
 CACHED = ("basis_error", "held_out_rows")
 """Cached attributes, which are computed again on first access after unpickling."""
+
+UNCALIBRATED = "of the posterior, not calibrated"
+"""What is said of draws of the posterior beside draws of a predictive distribution."""
 
 LABEL_STREAM = 3
 """Separates the random numbers of labels from those of the posterior."""
@@ -58,14 +62,15 @@ class PredictiveDraws(NamedTuple):
 class _HeldOut(NamedTuple):
     """Predictions of training rows without their labels.
 
-    Labels and weights of the rows (n,), draws (n, c, s), weights of these (n, s), and log
-    probabilities of least squares (n, c) or None.
+    Labels and weights of the rows (n,), draws (n, c, s), weights of these (n, s), Pareto's k (n,),
+    and log probabilities of least squares (n, c) or None.
     """
 
     labels: np.ndarray
     row_weights: np.ndarray
     draws: np.ndarray
     draw_weights: np.ndarray
+    pareto_k: np.ndarray
     squares: np.ndarray | None
 
 
@@ -84,11 +89,23 @@ class PredictiveDistribution:
         (:mod:`bmsvm.prediction.calibration`); None: they are not calibrated.
     squares
         The least-squares fit, if the draws are pooled with one.
+    large_k
+        Share of the rows by which the draws are calibrated whose Pareto's k is above 0.7
+        (:mod:`bmsvm.prediction.leave_one_out`); None: leave-one-out needed no importance weights.
     """
 
     posterior: Posterior
     calibration: Calibration | None = None
     squares: LeastSquares | None = None
+    large_k: float | None = None
+
+    @property
+    def about(self) -> str:
+        """Of what the probabilities are, in words."""
+        if self.calibration is None:
+            return UNCALIBRATED
+        pooled = "" if self.squares is None else ", pooled with least squares"
+        return f"of the predictive distribution: calibrated by leave-one-out{pooled}"
 
     def draws(self, rows: np.ndarray, *, functions: bool = False) -> Iterator[Evaluated]:
         """Draw class probabilities q of rows (m, p), block by block.
@@ -157,29 +174,28 @@ class PredictiveDistribution:
         below = np.cumsum(q, axis=-1)[..., :-1] <= uniform[..., None]
         return PredictiveDraws(functions, q, below.sum(axis=-1))
 
-    def calibrated(
-        self, *, squares: tuple[Kernel, ...] = (), lengthscale: Any = None
-    ) -> PredictiveDistribution:
+    def calibrated(self, *, squares: tuple[tuple[Kernel, Any], ...] = ()) -> PredictiveDistribution:
         """Return the distribution calibrated by leave-one-out.
 
         Parameters
         ----------
         squares
-            Kernels of the least-squares fits that are averaged and pooled with the draws. Empty:
-            the draws are not pooled.
-        lengthscale
-            theta of these kernels. None: fits at several values are averaged, but not under
+            Kernels of the least-squares fits that are averaged and pooled with the draws, each with
+            its theta. None in place of theta: fits at several values are averaged, but not under
             ``squared``. With a basis of low rank theta is that of the basis; if theta was sampled
-            on a grid, the value nearest to its posterior median.
+            on a grid, the value nearest to its posterior median. Empty: the draws are not pooled.
         """
-        held_out, fit = self._held_out(squares, lengthscale)
+        held_out, fit = self._held_out(squares)
         calibration = best_calibration(
             held_out.draws, held_out.draw_weights, held_out.squares, *held_out[:2]
         )
-        return replace(self, calibration=calibration, squares=fit)
+        large_k = None
+        if self.posterior.problem.likelihood != "squared":
+            large_k = float(np.mean(held_out.pareto_k > LARGEST_K))
+        return replace(self, calibration=calibration, squares=fit, large_k=large_k)
 
     def _held_out(
-        self, squares: tuple[Kernel, ...], lengthscale: Any
+        self, squares: tuple[tuple[Kernel, Any], ...]
     ) -> tuple[_HeldOut, LeastSquares | None]:
         """Predict training rows without their labels; fit least squares if kernels are given."""
         posterior, problem = self.posterior, self.posterior.problem
@@ -194,13 +210,14 @@ class PredictiveDistribution:
         if squares:
             low_rank = problem.basis_map is not None
             if low_rank:
-                problem, lengthscale = _one_basis(posterior)
+                problem, theta = _one_basis(posterior)
+                squares = tuple((kernel, theta) for kernel, _ in squares)
             fitted = np.union1d(which, chosen_rows(n, SQUARES_ROWS if low_rank else n))
             rows = posterior.training_rows
             roots: Iterable[Root] = (
                 root
-                for kernel in squares
-                for root in roots_of(problem, fitted, rows, kernel, lengthscale)
+                for kernel, theta in squares
+                for root in roots_of(problem, fitted, rows, kernel, theta)
             )
             data = (labels[fitted], problem.n_classes, weights[fitted])
             if problem.likelihood == "squared":
@@ -211,10 +228,8 @@ class PredictiveDistribution:
             if problem.likelihood == "squared":
                 modes = logistic_modes(root, *data, held)
                 fit, logs = averaged(fit, logs, modes, labels[which], weights[which])
-        found = _HeldOut(
-            labels[which], weights[which], draws.probabilities[real], draws.weights[real], logs
-        )
-        return found, fit
+        of_posterior = (draws.probabilities[real], draws.weights[real], draws.pareto_k[real])
+        return _HeldOut(labels[which], weights[which], *of_posterior, logs), fit
 
     @functools.cached_property
     def basis_error(self) -> float | None:
@@ -236,23 +251,20 @@ class PredictiveDistribution:
 
         At most 2000 of them, chosen at random, if the Gram matrix is of low rank.
         """
-        kernels: tuple[Kernel, ...] = ()
-        theta = None
-        if self.squares is not None:
-            kernels = tuple({type(each): each for each in self.squares.kernels}.values())
-            if len(self.squares.lengthscales) == 1:
-                theta = self.squares.lengthscales[0]
-        held_out, _ = self._held_out(kernels, theta)
+        fit = self.squares
+        pairs = () if fit is None else zip(fit.kernels, fit.lengthscales, strict=True)
+        held_out, _ = self._held_out(tuple(pairs))
         q, weights = held_out.draws, held_out.draw_weights
         if self.calibration is not None:
-            q = calibrated_draws(q, held_out.squares, self.calibration, weights)
+            numbers = self.posterior.loo_draws
+            q = calibrated_draws(q, held_out.squares, self.calibration, weights, numbers)
         means = np.einsum("ncs,ns->nc", q, weights)
         return HeldOutRows(held_out.labels, means, self.posterior.loo_draws, weights)
 
     def conformal_sets(
         self, rows: np.ndarray, level: float, *, by_class: bool = False
     ) -> np.ndarray:
-        """Return sets of classes by jackknife+ (:mod:`bmsvm.prediction.conformal`): shape (m, c).
+        """Return conformal sets of classes (:mod:`bmsvm.prediction.conformal`): shape (m, c).
 
         Parameters
         ----------

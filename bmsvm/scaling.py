@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.preprocessing import StandardScaler
 
-Standardize = bool | Literal["robust", "standard"] | None
+Standardize = bool | Literal["auto", "robust", "standard"] | None
 """Type of the parameter ``standardize`` of estimators."""
 
 LIMIT = 5.0
@@ -32,7 +32,7 @@ EPS = np.finfo(np.float64).eps
 class Scaling:
     """Shift, scale and smooth clip of each feature. All fields have shape (p,).
 
-    A value x becomes ``(v - mean_after) / scale_after`` with ::
+    A value x becomes ``relevance (v - mean_after) / scale_after`` with ::
 
         u = (x - centre) / scale,   v = u / sqrt(1 + (u / limit)^2)
 
@@ -46,6 +46,9 @@ class Scaling:
         Limit of the clip; infinite for no clip.
     mean_after, scale_after
         Shift and scale of clipped values.
+    relevance
+        Factor of the scaled values: 1, unless learned from the labels
+        (:mod:`bmsvm.selection.relevance`).
     """
 
     centre: np.ndarray
@@ -53,6 +56,7 @@ class Scaling:
     limit: np.ndarray
     mean_after: np.ndarray
     scale_after: np.ndarray
+    relevance: np.ndarray
 
     def __post_init__(self) -> None:
         shape = np.shape(self.centre)
@@ -71,7 +75,7 @@ class Scaling:
 
     def apply(self, rows: np.ndarray) -> np.ndarray:
         """Return scaled rows (m, p). Rows that are finite stay finite."""
-        return (self._clipped(rows) - self.mean_after) / self.scale_after
+        return (self._clipped(rows) - self.mean_after) / self.scale_after * self.relevance
 
     def invert(self, rows: np.ndarray) -> np.ndarray:
         """Return the rows (m, p) that :meth:`apply` takes to these.
@@ -80,7 +84,8 @@ class Scaling:
         beyond have no inverse and are taken as just inside: u is then about 5e7 limits. The
         relative error of u is about 1e-16 (u / limit)^2.
         """
-        v = np.asarray(rows, np.float64) * self.scale_after + self.mean_after
+        scaled = np.asarray(rows, np.float64) / self.relevance
+        v = scaled * self.scale_after + self.mean_after
         share = np.clip(v / self.limit, EPS - 1, 1 - EPS)
         v = np.clip(v, -self.limit, self.limit)
         with np.errstate(over="ignore"):
@@ -97,11 +102,11 @@ def as_standardize(value: Any) -> Literal["robust", "standard"] | None:
     """Return which scaling the parameter ``standardize`` means; None for none."""
     if value is None or isinstance(value, bool | np.bool_):
         return "robust" if value else None
-    if isinstance(value, str) and value in ("robust", "standard"):
-        return value  # type: ignore[return-value]
+    if isinstance(value, str) and value in ("auto", "robust", "standard"):
+        return "standard" if value == "standard" else "robust"
     raise ValueError(
-        'standardize must be "robust" (or True), "standard", or False (or None) for no scaling; '
-        f"got {value!r}"
+        'standardize must be "auto", "robust" (or True), "standard", or False (or None) for no '
+        f"scaling; got {value!r}"
     )
 
 
@@ -142,8 +147,8 @@ def _standard(rows: np.ndarray, weights: np.ndarray | None) -> Scaling:
             f'X must have features of finite variance with standardize="standard"; that of feature '
             f'{bad[0]} overflows: use standardize="robust"'
         )
-    p = rows.shape[1]
-    return Scaling(scaler.mean_, scaler.scale_, np.full(p, np.inf), np.zeros(p), np.ones(p))
+    none, one = np.zeros(rows.shape[1]), np.ones(rows.shape[1])
+    return Scaling(scaler.mean_, scaler.scale_, np.inf * one, none, one, one)
 
 
 def _sample(rows: np.ndarray) -> np.ndarray:
@@ -167,9 +172,9 @@ def _robust(rows: np.ndarray) -> Scaling:
     constant = scale <= rounding
     scale = np.where(constant, np.maximum(1, np.sqrt(EPS) * np.abs(centre)), scale)
     none, one = np.zeros(len(scale)), np.ones(len(scale))
-    v = Scaling(centre, scale, LIMIT * one, none, one).apply(rows)
+    v = Scaling(centre, scale, LIMIT * one, none, one, one).apply(rows)
     after = np.where(constant, 1, v.std(axis=0))
-    return Scaling(centre, scale, LIMIT * one, v.mean(axis=0), after)
+    return Scaling(centre, scale, LIMIT * one, v.mean(axis=0), after, one)
 
 
 def _deviation(values: np.ndarray, centre: float) -> float:

@@ -87,7 +87,7 @@ class Settings(NamedTuple):
 
 
 FULL = Settings(warmup=200, draws=63, thinning=6, replications=1000)
-QUICK = Settings(warmup=80, draws=31, thinning=3, replications=200)
+QUICK = Settings(warmup=80, draws=31, thinning=4, replications=200)
 
 
 def quantities(

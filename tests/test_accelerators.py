@@ -74,18 +74,14 @@ def test_the_start_and_a_sweep_are_lowered(name, double):
 
 
 def test_the_predictive_is_lowered(monkeypatch):
-    """Both of its programs, with the arguments that a prediction calls them with."""
-    calls = {}
+    """Its one program, with the arguments that a prediction calls it with."""
+    program, calls = evaluate._averaged, []
 
-    def watch(program):
-        def watched(*arguments, **settings):
-            calls[program] = arguments, settings
-            return program(*arguments, **settings)
+    def watched(*arguments, **settings):
+        calls.append((arguments, settings))
+        return program(*arguments, **settings)
 
-        return watched
-
-    for name in ("_functions", "_probabilities"):
-        monkeypatch.setattr(evaluate, name, watch(getattr(evaluate, name)))
+    monkeypatch.setattr(evaluate, "_averaged", watched)
     problem = prepare(X, Y, lengthscale=2.0)
     samples = {
         "weights": np.zeros((1, 5, problem.factor.basis.shape[1], 2)),
@@ -94,10 +90,9 @@ def test_the_predictive_is_lowered(monkeypatch):
         "precision": np.ones((1, 5)),
     }
     Posterior(samples, problem, X, lengthscale=2.0).probabilities(X[:4])
-    assert len(calls) == 2
-    for program, (arguments, settings) in calls.items():
-        arrays = jax.tree.map(jnp.asarray, arguments)
-        check(lowered(functools.partial(program, **settings), *arrays))
+    arguments, settings = calls[0]
+    arrays = jax.tree.map(jnp.asarray, arguments)
+    check(lowered(functools.partial(program, **settings), *arrays))
 
 
 def test_what_only_the_processor_has_would_be_seen():

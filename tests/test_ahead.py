@@ -50,6 +50,7 @@ def test_chains_compile_nothing_after_the_choice(model, monkeypatch):
     assert len(compiled["chains"]) <= len(in_thread)
 
 
+@pytest.mark.few_draws
 def test_draws_are_those_without_it(monkeypatch):
     ahead = BMSVMClassifier(**SETTINGS).fit(X[::3], Y[::3])
     monkeypatch.setattr(bmsvm.classifier, "Ahead", lambda *calls: Ahead())

@@ -117,6 +117,31 @@ def test_functions_are_those_at_the_training_rows(model):
     )
 
 
+def test_what_is_calibrated_says_so(chains):
+    """Leave-one-out of ArviZ is of the model, the labels of a classifier of calibrated draws."""
+    posterior = "of the posterior, not calibrated"
+    for how, about in (
+        ("calibrated", "of the predictive distribution: calibrated by leave-one-out"),
+        ("posterior", posterior),
+    ):
+        model = fit(predictive=how)
+        data = groups_of(to_arviz(model, functions=True, new_rows=NEW))
+        assert data["posterior"]["functions"].attrs["comment"] == posterior
+        assert data["log_likelihood"]["y"].attrs["comment"] == posterior
+        assert data["posterior_predictive"]["y"].attrs["comment"] == about
+        drawn = model.posterior_predictive(NEW)
+        assert drawn["f"].attrs["comment"] == posterior
+        for name in ("p", "y"):
+            assert data["predictions"][name].attrs["comment"] == about
+            assert drawn[name].attrs["comment"] == about
+        assert (model.predictive_.calibration is None) == (about == posterior)
+    of_chains = groups_of(to_arviz(chains))
+    for group in ("log_likelihood", "posterior_predictive"):
+        assert of_chains[group]["y"].attrs["comment"] == posterior
+    pooled = fit(likelihood="normalized", sampler="auto").posterior_predictive(NEW)
+    assert pooled["p"].attrs["comment"].endswith(", pooled with least squares")
+
+
 def test_models_whose_scores_cannot_be_integrated_out_have_no_log_likelihood(model):
     other = copy.copy(model)
     problem = replace(model.posterior_.problem, coupling="independent")

@@ -67,13 +67,14 @@ def exact_squared(rows, labels, theta, weights):
 
 @pytest.mark.parametrize("weighted", [False, True])
 def test_squared_against_the_closed_form(weighted):
-    """Relative errors of 8000 draws are below 0.01; the bound is five times that."""
+    """Relative errors of 8000 draws are below 0.025 for six seeds; the bound is twice that."""
     rows, labels = small()
     weights = 0.5 + (np.arange(len(labels)) % 4) / 2 if weighted else np.ones(len(labels))
     model = BMSVMClassifier(
         likelihood="squared", lengthscale=1.3, standardize=False, hyperparameters=FEW,
         num_chains=4, num_samples=2000, predictive="posterior", random_state=0,
     ).fit(rows, labels, sample_weight=weights)  # fmt: skip
+    model.fit_more(2000 - model.run_.num_samples)  # fewer were enough for the classifier
     found, k = loo(to_arviz(model, posterior_predictive=False))
     expected = exact_squared(rows, labels, 1.3, weights)
     np.testing.assert_allclose(np.exp(found - expected), 1, atol=0.05)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import jax
 import numpy as np
 import pytest
@@ -165,6 +167,26 @@ def test_the_classifier_warns_when_the_time_is_over():
     ):
         model.fit(ROWS, LABELS, max_time=1e-6)
     assert model.predict(ROWS).shape == LABELS.shape
+
+
+def test_the_time_of_choosing_the_lengthscale_counts(monkeypatch):
+    """Chains get what is left of the time, or next to none."""
+    given = []
+
+    def spy(*args, max_time, **settings):
+        given.append(max_time)
+        return run_chains(*args, max_time=max_time, **settings)
+
+    monkeypatch.setattr("bmsvm.classifier.run_chains", spy)
+    clock = iter([100.0, 140.0, 100.0, 170.0])  # at the call of fit, and before the chains
+    monkeypatch.setattr("bmsvm.classifier.time", SimpleNamespace(monotonic=lambda: next(clock)))
+    model = BMSVMClassifier(lengthscale=3.5, num_samples=50, random_state=0)
+    with few_draws():
+        model.fit(ROWS, LABELS, max_time=60)
+    with few_draws(), pytest.warns(UserWarning, match="max_time is over"):
+        model.fit(ROWS, LABELS, max_time=60)
+    assert given[0] == 20.0
+    assert 0 < given[1] < 1e-3
 
 
 def test_the_paper_runs_as_many_draws_as_printed():

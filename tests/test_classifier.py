@@ -37,8 +37,6 @@ from bmsvm.inference.samplers import as_sampler
 from bmsvm.kernels import as_kernel
 from bmsvm.selection import as_method
 
-pytestmark = pytest.mark.few_draws
-
 
 @pytest.fixture(scope="module", autouse=True)
 def one_program_for_all():
@@ -75,6 +73,7 @@ def test_scikit_learn_finds_nothing_to_complain_about(estimator, check):
     check(estimator)
 
 
+@pytest.mark.few_draws
 @pytest.mark.long
 @parametrize_with_checks(
     [BMSVMClassifier()], expected_failed_checks=lambda estimator: WEIGHTS_ARE_NOT_COUNTS
@@ -143,6 +142,7 @@ def test_names_are_shorthand_for_objects():
     assert as_method(2.0) is None
 
 
+@pytest.mark.few_draws
 @pytest.mark.parametrize(
     ("named", "objects"),
     [
@@ -179,6 +179,7 @@ def test_objects_are_parameters_like_others():
     np.testing.assert_array_equal(again.lengthscale.grid, OBJECTS["lengthscale"].grid)
 
 
+@pytest.mark.few_draws
 def test_grids_search_among_objects():
     choices = {
         "sampler": [Paper(thinning=1), Paper(thinning=2)],
@@ -190,6 +191,7 @@ def test_grids_search_among_objects():
     assert np.isfinite(search.cv_results_["mean_test_score"]).all()
 
 
+@pytest.mark.few_draws
 def test_pipelines_grids_and_cross_validation():
     pipeline = make_pipeline(StandardScaler(), model())
     assert pipeline.fit(X, Y).score(X, Y) > 0.7
@@ -203,6 +205,7 @@ def test_pipelines_grids_and_cross_validation():
 # Data ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.few_draws
 def test_pandas_in_and_names_checked(fitted):
     frame = pd.DataFrame(X, columns=["width", "height"], index=[f"r{i}" for i in range(24)])
     framed = model().fit(frame, pd.Series(Y, index=frame.index))
@@ -217,6 +220,7 @@ def test_pandas_in_and_names_checked(fitted):
     assert list(draws.coords["class"].values) == list(WORDS)
 
 
+@pytest.mark.few_draws
 def test_output_settings_are_for_transformers_and_do_no_harm(fitted):
     pipeline = make_pipeline(StandardScaler(), model()).set_output(transform="pandas")
     pipeline.fit(pd.DataFrame(X, columns=["width", "height"]), Y)
@@ -238,6 +242,7 @@ def test_a_class_of_weight_zero_is_left_out_with_a_warning():
     assert Y[0] not in found.classes_
 
 
+@pytest.mark.few_draws
 def test_a_row_of_weight_zero_is_a_row_left_out(fitted):
     far = np.concatenate([X, [[1e4, -1e4]]])
     weights = np.append(np.ones(24), 0.0)
@@ -246,6 +251,7 @@ def test_a_row_of_weight_zero_is_a_row_left_out(fitted):
     np.testing.assert_array_equal(weighted.predict_proba(X), fitted.predict_proba(X))
 
 
+@pytest.mark.few_draws
 def test_weights_reach_the_model_and_classes_multiply_them():
     weights = np.linspace(0.5, 2, 24)
     weighted = model(class_weight={"blue": 2.0}).fit(X, Y, sample_weight=weights)
@@ -333,6 +339,7 @@ def test_the_predictive_of_numpyro_is_told_apart():
         Predictive(lambda problem: None, {})
 
 
+@pytest.mark.few_draws
 def test_bad_data_are_named():
     cases = [
         (model(), X, np.full(24, "red"), None, "^y must .* 1 class, .*red"),
@@ -349,6 +356,7 @@ def test_bad_data_are_named():
         model().fit(X, Y).fit_more(0)
 
 
+@pytest.mark.few_draws
 def test_two_classes_have_one_decision():
     binary = model(sampler=Paper(thinning=1)).fit(X, CODES == 1)
     decision = binary.decision_function(X)
@@ -359,6 +367,7 @@ def test_two_classes_have_one_decision():
     assert binary.class_functions(X).shape == (24, 2)
 
 
+@pytest.mark.few_draws
 def test_no_setting_of_jax_is_changed(fitted):
     assert isinstance(fitted, bmsvm.BMSVMClassifier)
     for double in (True, False):

@@ -13,11 +13,9 @@ from classifier_cases import X, Y, model
 from few_draws import few_draws
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
-from bmsvm import HMC, Sampled, _progress, classifier
+from bmsvm import HMC, Sampled, _progress, classifier, load, save
 from bmsvm.convergence import Check
 from bmsvm.inference import run as runner
-
-pytestmark = pytest.mark.few_draws
 
 
 @pytest.fixture(scope="module")
@@ -26,6 +24,7 @@ def fitted():
         return model().fit(X, Y)
 
 
+@pytest.mark.few_draws
 @pytest.mark.parametrize(
     "settings",
     [{}, pytest.param({"lengthscale": "sample", "thinning": 2}, marks=pytest.mark.long)],
@@ -45,6 +44,7 @@ def test_fitting_more_is_having_fitted_longer(settings):
     np.testing.assert_array_equal(parts.predict_proba(X), longer.predict_proba(X))
 
 
+@pytest.mark.few_draws
 def test_seeds_decide_everything(fitted):
     same, other = model().fit(X, Y), model(random_state=1).fit(X, Y)
     np.testing.assert_array_equal(same.predict_proba(X), fitted.predict_proba(X))
@@ -54,6 +54,7 @@ def test_seeds_decide_everything(fitted):
     assert first.seed_ != model(random_state=state).fit(X, Y).seed_
 
 
+@pytest.mark.few_draws
 def test_precision_is_double_whatever_jax_is_set_to(fitted):
     with jax.enable_x64(False):
         single = model().fit(X, Y)
@@ -134,6 +135,7 @@ def test_reading_a_model_draws_nothing(fitted):
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.few_draws
 def test_an_interrupted_fit_is_a_model_of_what_is_finished(monkeypatch):
     whole = model(num_samples=130).fit(X, Y)
     advance, calls = runner.advance_chains, iter(range(1000))
@@ -154,6 +156,7 @@ def test_an_interrupted_fit_is_a_model_of_what_is_finished(monkeypatch):
     np.testing.assert_array_equal(part.predict_proba(X), whole.predict_proba(X))
 
 
+@pytest.mark.few_draws
 def test_an_interruption_before_the_first_draws_leaves_no_model(monkeypatch):
     def interrupted(*args, **kwargs):
         raise KeyboardInterrupt
@@ -167,6 +170,7 @@ def test_an_interruption_before_the_first_draws_leaves_no_model(monkeypatch):
             unfitted.predict(X)
 
 
+@pytest.mark.few_draws
 def test_progress_is_shown_in_a_terminal_and_not_in_a_script(capsys, monkeypatch):
     model().fit(X, Y).predict(X)
     assert capsys.readouterr().err == ""
@@ -193,8 +197,9 @@ def test_a_short_fit_warns():
         model(num_samples=20).fit(X, Y)
 
 
+@pytest.mark.few_draws
 def test_a_fit_tells_of_checks_that_have_not_passed(fitted, monkeypatch):
-    assert set(fitted.checks_) == {"acceptance", "trajectory"}
+    assert set(fitted.checks_) == {"acceptance", "trajectory", "large Pareto k"}
     assert all(check.passed for check in fitted.checks_.values())
     bad = {"acceptance": Check(0.1, 0.3, False, "chain 0 accepts nothing")}
     monkeypatch.setattr(classifier, "sampler_checks", lambda samples: bad)
@@ -204,6 +209,20 @@ def test_a_fit_tells_of_checks_that_have_not_passed(fitted, monkeypatch):
     assert one.filename == __file__
 
 
+@pytest.mark.few_draws
+def test_large_pareto_k_of_the_calibration_are_told_without_a_limit(fitted, tmp_path):
+    found = fitted.checks_["large Pareto k"]
+    held_out, rows = fitted.posterior_.held_out_draws()
+    assert found.value == np.mean(held_out.pareto_k[rows < len(X)] > 0.7)
+    assert found.passed
+    assert repr(found).endswith("without a limit)")
+    save(fitted, tmp_path / "model.bmsvm")
+    assert load(tmp_path / "model.bmsvm").checks_["large Pareto k"] == found
+    for settings in ({"predictive": "posterior"}, {"likelihood": "squared"}):
+        assert "large Pareto k" not in model(**settings).fit(X, Y).checks_
+
+
+@pytest.mark.few_draws
 def test_an_interruption_of_the_calibration_keeps_all_draws(monkeypatch, fitted):
     def interrupted(self, **settings):
         raise KeyboardInterrupt
@@ -220,6 +239,7 @@ def test_an_interruption_of_the_calibration_keeps_all_draws(monkeypatch, fitted)
     assert stopped.fit_more(1).predictive_.calibration is not None
 
 
+@pytest.mark.few_draws
 def test_a_fit_that_is_refused_leaves_no_older_model():
     again = model().fit(X, Y)
     with pytest.raises(ValueError, match="classes"):

@@ -27,8 +27,6 @@ from bmsvm.models import DEFAULT
 from bmsvm.prediction import evaluate
 from bmsvm.selection import Method, Selection
 
-pytestmark = pytest.mark.few_draws
-
 QUICK = Paper(thinning=1)  # quick to compile
 
 
@@ -38,6 +36,7 @@ def fitted():
         return model().fit(X, Y)
 
 
+@pytest.mark.few_draws
 @pytest.mark.parametrize("number", [10_000, pytest.param(100_000, marks=pytest.mark.long)])
 def test_predict_is_the_largest_probability_on_many_points(monkeypatch, number):
     monkeypatch.setattr(evaluate, "DRAWS", 8)
@@ -78,6 +77,7 @@ def test_pieces_are_told_what_the_whole_is_told(fitted):
         np.testing.assert_array_equal(np.concatenate(pieces), predict(points))
 
 
+@pytest.mark.few_draws
 @pytest.mark.parametrize(
     ("settings", "remainder"),
     [({"predictive": Predictive(decision="exclusion")}, True), ({"predictive": "paper"}, False)],
@@ -98,6 +98,7 @@ def assert_equation_20(fitted):
     np.testing.assert_allclose(exclusion, direct, atol=0.05)
 
 
+@pytest.mark.few_draws
 def test_the_papers_classifier_predicts_by_equation_20():
     """Its settings but for the length of the chains; theta is sampled on the default grid."""
     fitted = BMSVMClassifier.paper(num_warmup=40, num_samples=30, random_state=0).fit(X, Y)
@@ -113,6 +114,7 @@ def test_the_papers_classifier_predicts_by_equation_20():
     assert fitted.predictive_.squares is None
 
 
+@pytest.mark.few_draws
 def test_theta_moves_by_the_printed_ratio():
     """Rows of weight zero would make K singular, and every proposal would be rejected."""
     paper = BMSVMClassifier.paper(printed_ratio=True, random_state=0)
@@ -146,6 +148,7 @@ def test_posterior_predictive_is_ready_for_arviz(fitted):
         np.testing.assert_array_equal(draws[name], again[name])
 
 
+@pytest.mark.few_draws
 @pytest.mark.parametrize(
     ("likelihood", "coupling"), [("hinge", "independent"), ("squared", "independent")]
 )
@@ -160,6 +163,7 @@ def test_other_models_predict_too(likelihood, coupling):
 # Kernels ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.few_draws
 def test_a_precomputed_gram_matrix_is_the_representer_form():
     rows = StandardScaler().fit_transform(X)
     kernel = Gaussian().at(1.5)
@@ -178,6 +182,7 @@ def test_a_precomputed_gram_matrix_is_the_representer_form():
     assert given.__sklearn_tags__().input_tags.pairwise
 
 
+@pytest.mark.few_draws
 def test_callables_and_linear_kernels_predict():
     new = X[:3] + 1
     own = model(kernel=lambda a, b: np.exp(-((a[:, None] - b[None]) ** 2).sum(-1) / 4.5)).fit(X, Y)
@@ -194,6 +199,7 @@ def test_callables_and_linear_kernels_predict():
     assert model(lengthscale=[1.0, 2.0]).fit(X, Y).predict(new).shape == (3,)
 
 
+@pytest.mark.few_draws
 def test_units_do_not_matter_and_constants_do_no_harm():
     """Rounding drives the chains apart; the probabilities of two such fits differ by 0.02 at most.
 
@@ -219,6 +225,7 @@ PARAMETRIC = kernels.Parametric(
 )
 
 
+@pytest.mark.few_draws
 @pytest.mark.parametrize(
     "settings",
     [
@@ -271,8 +278,9 @@ class Told(Method):
         return Selection(Gaussian(), 1.5, asked["hyperparameters"], len(X))
 
 
+@pytest.mark.few_draws
 def test_a_lengthscale_found_first_is_the_one_that_predicts(fitted):
-    chosen = model(lengthscale=Told(), kernel="rbf").fit(X, Y)
+    chosen = model(lengthscale=Told(), kernel="rbf", standardize="robust").fit(X, Y)
     asked = chosen.lengthscale.asked
     assert asked["likelihood"] == "normalized"
     assert asked["coupling"] == "sum_to_zero"
@@ -290,12 +298,14 @@ def test_a_lengthscale_found_first_is_the_one_that_predicts(fitted):
     assert len(chosen.predictive_.squares.lengthscales) > 1
 
 
+@pytest.mark.few_draws
 def test_ways_to_choose_see_the_weights():
     weights = np.linspace(0.5, 2, 24)
     told = model(lengthscale=Told(), num_samples=5).fit(X, Y, weights).lengthscale.asked
     np.testing.assert_array_equal(told["row_weights"], weights)
 
 
+@pytest.mark.few_draws
 def test_many_rows_are_searched_by_some_of_them():
     searched = model(lengthscale=SquaresCV(max_rows=12)).fit(X, Y)
     assert searched.selection_.num_rows == 12
@@ -305,6 +315,7 @@ def test_many_rows_are_searched_by_some_of_them():
     assert model().fit(X, Y).selection_ is None
 
 
+@pytest.mark.few_draws
 def test_many_rows_tell_tau_themselves():
     """A basis of low rank: theta is chosen by some rows, and tau keeps its prior."""
     grid = ModeCV(grid=[1.0], precisions=[0.1], max_rows=12)

@@ -64,6 +64,20 @@ def test_fit_is_what_the_classifier_does(capsys, data, tmp_path):
     assert loaded.feature_names_in_.tolist() == ["width", "height"]
 
 
+def test_fit_calls_independent_draws_so(capsys, data, tmp_path):
+    target = tmp_path / "model.bmsvm"
+    arguments = ["--target", "colour", "--drop", "id", "-o", target, "--likelihood", "squared"]
+    code, _, err = run(capsys, "fit", data, *arguments, "--lengthscale", "1.5", "--seed", "0")
+    assert code == 0
+    _, fitting, verdict, saved = err.splitlines()
+    assert fitting == "bmsvm: fitting at most 4 × 200 independent draws ..."
+    assert verdict == "bmsvm: the draws are independent"
+    assert re.search(r"; draws: 4 × \d+ independent draws, ", saved)
+    _, out, _ = run(capsys, "summary", target)
+    for text in (err, out):
+        assert not re.search("chain|warm|R-hat|converged", text)
+
+
 @pytest.mark.parametrize(("how", "given"), [("standard", "standard"), ("none", None)])
 def test_fit_takes_a_scaling(how, given, capsys, data, tmp_path):
     target = tmp_path / "model.bmsvm"
@@ -163,16 +177,17 @@ def test_the_options_are_those_of_the_package():
             fit_command._classifier(options)._check_settings(None)
 
 
-@pytest.mark.parametrize("command", ["fit", "predict", "report"])
+@pytest.mark.parametrize("command", ["fit", "predict", "summary", "report", "demo"])
 def test_help_has_examples_that_are_understood(command, capsys):
     with pytest.raises(SystemExit) as stopped:
         cli.main([command, "--help"])
     assert stopped.value.code == 0
     said = capsys.readouterr().out
-    examples = [line for line in said.splitlines() if line.startswith(f"  bmsvm {command} ")]
+    examples = [line for line in said.splitlines() if line.startswith(f"  bmsvm {command}")]
     assert len(examples) >= 2
     for line in examples:
-        assert cli._parser().parse_args(line.split()[1:]).command == command
+        arguments = line.partition(">")[0].split()[1:]  # the rest is the shell's
+        assert cli._parser().parse_args(arguments).command == command
     if command == "fit":
         for choices in cli.CHOICES.values():
             assert f"{{{','.join(choices)}}}" in said

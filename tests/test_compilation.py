@@ -6,6 +6,11 @@ import os
 import subprocess
 import sys
 
+import jax
+import numpy as np
+
+from bmsvm._arrays import key_of
+
 SCRIPT = """
 import sys
 import jax
@@ -42,3 +47,33 @@ def test_a_second_process_reads_what_the_first_compiled(tmp_path):
 
 def test_the_default_is_the_user_s_directory_of_caches(tmp_path):
     assert in_a_process(XDG_CACHE_HOME=str(tmp_path))[0] == str(tmp_path / "bmsvm")
+
+
+WITHOUT = """
+import sys
+import jax
+import bmsvm
+from bmsvm.datasets import load_wine
+compiled = []
+jax.monitoring.register_event_duration_secs_listener(lambda event, *_, **__: compiled.append(event))
+X, y = load_wine(return_X_y=True)
+model = bmsvm.BMSVMClassifier(likelihood="squared", random_state=0).fit(X, y)
+assert model.predict_proba(X).shape == (178, 3)
+print(sum("backend_compile" in event for event in compiled))
+print(*({"tinygp", "equinox", "sklearn.cluster"} & set(sys.modules)))
+jax.jit(lambda x: x + 1)(1.0)
+assert any("backend_compile" in event for event in compiled), "programs are not counted"
+"""
+
+
+def test_squared_compiles_nothing_and_imports_no_more_than_it_needs():
+    command = [sys.executable, "-c", WITHOUT]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.split("\n")[:2] == ["0", ""]
+
+
+def test_a_key_made_without_a_program_is_that_of_jax():
+    for seed in (0, 5, 2**31 - 2):
+        ours, theirs = key_of(seed), jax.random.key(seed)
+        assert ours.dtype == theirs.dtype
+        np.testing.assert_array_equal(jax.random.key_data(ours), jax.random.key_data(theirs))

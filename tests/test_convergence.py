@@ -15,9 +15,9 @@ from bmsvm.convergence import (
     diagnose,
     largest_r_hat,
     sampler_checks,
+    theta_checks,
     warn_of_checks,
     warn_unless_converged,
-    warn_unless_theta_moved,
 )
 
 RNG = np.random.default_rng(0)
@@ -175,22 +175,32 @@ def test_a_lengthscale_that_never_moves_is_named(theta):
     problem = prepare(ROWS, np.arange(12) % 3, lengthscale=theta)
     still = np.full((4, 50), 2.0)
     with pytest.warns(ConvergenceWarning, match=r"^lengthscale .* the same in all draws, 2\."):
-        warn_unless_theta_moved({"lengthscale": still}, problem)
+        warn_of_checks(
+            theta_checks({"lengthscale": still}, problem), ConvergenceWarning, stacklevel=2
+        )
     moved = np.where(np.arange(50) == 7, 4.0, still)
-    too_few = still[:, :5]
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        for draws in (moved, too_few):
-            warn_unless_theta_moved({"lengthscale": draws}, problem)
+    (found,) = theta_checks({"lengthscale": moved}, problem).values()
+    assert found.passed
+    assert found.value == 2  # 2.0 and 4.0
+    assert theta_checks({"lengthscale": still[:, :5]}, problem) == {}  # too few draws
+
+
+def test_lengthscales_of_features_have_moved_if_one_has():
+    problem = prepare(ROWS, np.arange(12) % 3, lengthscale=2.0)
+    still = np.tile([1.0, 3.0], (4, 50, 1))
+    moved = still.copy()
+    moved[2, 7, 1] = 3.5
+    for draws, passed in ((still, False), (moved, True)):
+        (found,) = theta_checks({"lengthscale": draws}, problem).values()
+        assert found.passed is passed
 
 
 def test_a_lengthscale_that_cannot_move_is_not_named():
     problem = prepare(ROWS, np.arange(12) % 3, lengthscale=Sampled(grid=[2.0, 4.0]))
     one = problem.grid._replace(values=problem.grid.values[:1])
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        warn_unless_theta_moved({"lengthscale": np.full((4, 50), 2.0)}, replace(problem, grid=one))
-        warn_unless_theta_moved({}, prepare(ROWS, np.arange(12) % 3, lengthscale=2.0))
+    still = {"lengthscale": np.full((4, 50), 2.0)}
+    assert theta_checks(still, replace(problem, grid=one)) == {}
+    assert theta_checks({}, prepare(ROWS, np.arange(12) % 3, lengthscale=2.0)) == {}
 
 
 # False alarms, and real ones -----------------------------------------------------------------

@@ -29,12 +29,12 @@ def likelihood_of(rows, classes=5, **given):
     ids=str,
 )
 def test_many_rows_need_no_chain(given):
-    """A gradient of n^2 (c - 1) = 10^6 products is the largest: 500 rows of five classes."""
-    assert likelihood_of(500, **given) == "normalized"
-    assert likelihood_of(501, **given) == "squared"
+    """A gradient of n^2 (c - 1) = 2 10^6 products is the largest: 707 rows of five classes."""
+    assert likelihood_of(707, **given) == "normalized"
+    assert likelihood_of(708, **given) == "squared"
     assert likelihood_of(MANY, **given) == "squared"
-    assert likelihood_of(1000, classes=2, **given) == "normalized"
-    assert likelihood_of(200, classes=50, **given) == "squared"
+    assert likelihood_of(1414, classes=2, **given) == "normalized"
+    assert likelihood_of(203, classes=50, **given) == "squared"
 
 
 @pytest.mark.parametrize(

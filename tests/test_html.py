@@ -9,7 +9,7 @@ import sklearn
 from pages import HOSTILE, Page
 from small_models import fit, renamed
 
-from bmsvm import BMSVMClassifier
+from bmsvm import BMSVMClassifier, Nystrom
 from bmsvm.convergence import Diagnosis
 from bmsvm.notebook import summary_html
 from bmsvm.summary import summarise_model
@@ -61,6 +61,68 @@ def test_convergence_follows_the_diagnostics(fitted):
     other.diagnostics_ = {}
     assert summarise_model(other).converged is None
     assert summarise_model(other).verdict in other._repr_html_()
+
+
+def with_checks(fitted, **numbers):
+    """Return the summary of a model that has converged by R-hat, with numbers of its sampler."""
+    other = renamed(fitted, fitted.classes_)
+    other.diagnostics_ = {"precision": Diagnosis(1.0, 500.0)}
+    given = {"accept_prob": 0.8, "num_steps": 10, "step_size": 0.2, **numbers}
+    draws = {name: np.full((2, 20), value) for name, value in given.items()}
+    other.run_ = replace(fitted.run_, samples={**fitted.run_.samples, **draws})
+    return summarise_model(other)
+
+
+def test_chains_that_a_check_has_found_bad_have_not_converged(fitted):
+    """Whatever R-hat is: the page must not contradict the warning of fit."""
+    good = with_checks(fitted)
+    assert good.passed
+    assert (good.advice, good.verdict) == ((), "the chains have converged")
+    assert "Failed checks" not in good.facts
+    still = np.full((2, 20), 1.5)
+    for numbers, name, advice in (
+        ({"accept_prob": 0.1}, "acceptance 0.1 (at least 0.3)", "Chain 0 accepts 0.10"),
+        ({"num_steps": 1}, "trajectory 0.2 (at least 0.5)", "Chain 0 has trajectories of 0.2"),
+        ({"lengthscale": still}, "values of theta 1 (at least 2)", "Lengthscale is sampled"),
+    ):
+        bad = with_checks(fitted, **numbers)
+        assert (bad.converged, bad.passed) == (False, False)
+        assert bad.verdict == "the chains have not converged"
+        assert bad.facts["Failed checks"] == name
+        assert [each.startswith(advice) for each in bad.advice] == [True]
+        said = Page(summary_html(bad, "x")).text
+        assert "✗" in said
+        assert name in said
+
+
+def test_a_basis_that_is_too_small_is_part_of_the_verdict():
+    """Of a basis that was asked for there is no warning, but the summary says it."""
+    rows = np.random.default_rng(0).uniform(size=(300, 1))
+    labels = (np.random.default_rng(1).random(300) < 0.5).astype(int)
+    model = BMSVMClassifier(
+        lengthscale=0.05, likelihood="squared", approximation=Nystrom(rank=4), random_state=0
+    ).fit(rows, labels)
+    summary = summarise_model(model)
+    assert not model.checks_["basis error"].passed
+    assert summary.converged  # the draws are those of this basis
+    assert not summary.passed
+    assert summary.verdict == "the draws are independent; the basis of low rank is too small"
+    assert summary.advice[0].startswith("The basis of low rank, of 4 columns")
+    assert "✗" in Page(summary_html(summary, "x")).text
+
+
+def test_independent_draws_are_not_called_chains():
+    """Their R-hat would only be chance."""
+    model = fit(likelihood="squared", sampler="table")
+    summary = summarise_model(model)
+    assert summary.independent
+    assert summary.converged is True
+    assert (summary.r_hat, summary.ess) == (None, None)
+    assert summary.facts["Draws"].startswith("2 × 20 independent draws, ")
+    said = Page(summary_html(summary, "x")).text
+    assert "✓ the draws are independent" in said
+    for word in ("chain", "warm-up", "R-hat", "ESS"):
+        assert word not in said
 
 
 def test_a_sampled_lengthscale_has_its_interval(fitted):

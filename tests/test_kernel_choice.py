@@ -37,20 +37,29 @@ def refitted(gram, labels, tau):
 
 @pytest.mark.parametrize("kernel", [Gaussian(), Laplacian()], ids=str)
 def test_the_score_of_a_kernel_is_that_of_refitting(kernel):
-    """Grids of theta and tau, each fit made again without each row, and scores summed."""
+    """Grids of theta and tau, each fit made again without each row, scored and averaged."""
     rows, labels = X[:30], BOXES[:30]
     city = isinstance(kernel, Laplacian)
     distances = cdist(rows, rows, "cityblock" if city else "euclidean")
     thetas = np.median(distances[np.triu_indices(30, 1)]) * 2.0 ** (np.arange(-4, 5) / 2)
-    scores = []
+    scores, functions = [], []
     for theta in thetas:
         gram = np.exp(-distances / theta) if city else np.exp(-0.5 * (distances / theta) ** 2)
         for tau in 10.0 ** (np.arange(-7, 3) / 2):
-            scores.append(best_power(refitted(gram, labels, tau), labels)[1])
+            f = refitted(gram, labels, tau)
+            power, score = best_power(f, labels)
+            scores.append(score)
+            functions.append(power * f)
     found = judge(rows, kernel, labels, 3, np.ones(30))
     assert found.score == pytest.approx(scipy.special.logsumexp(scores), abs=1e-3)
     shares = scipy.special.softmax(scores).reshape(9, 10).sum(axis=1)
     assert found.lengthscale == pytest.approx(np.exp(shares @ np.log(thetas)), rel=1e-4)
+    counted = scipy.special.softmax(scores)
+    counted[counted < 1e-3 * counted.max()] = 0.0  # pairs of so little weight are left out
+    average = np.tensordot(counted / counted.sum(), functions, 1)
+    expected = scipy.special.log_softmax(average, axis=1)
+    _, logs = least_squares(exact_roots(rows, kernel), labels, 3, np.ones(30))
+    np.testing.assert_allclose(logs, expected, atol=1e-3)
 
 
 def test_the_median_distance_is_that_of_the_kernel():
@@ -68,6 +77,22 @@ def test_the_kernel_that_suits_is_chosen(method, case):
     # At its own lengthscale: a choice of the other's would be off by the ratio of the distances.
     given = method.select(X, labels, kernel=expected)
     assert given.lengthscale == found.lengthscale
+
+
+@pytest.mark.parametrize("labels", [BOXES, BALLS], ids=["boxes", "balls"])
+def test_pairs_that_count_predict_as_the_whole_grid(labels):
+    every = [root for each in (Gaussian(), Laplacian()) for root in exact_roots(X, each)]
+    pairs = ModeCV().select(X, labels).pairs
+    assert 1 < len(pairs) < len(every)
+    some = [root for kernel, theta in pairs for root in exact_roots(X, kernel, theta)]
+    for one, other in zip(*(predicted(roots, labels) for roots in (some, every)), strict=True):
+        np.testing.assert_allclose(one, other, atol=0.01)
+
+
+def predicted(roots, labels):
+    """Probabilities of the rows, each without its label, and of others."""
+    fit, logs = least_squares(roots, labels, 3, np.ones(len(X)))
+    return np.exp(logs), np.exp(fit.log_probabilities(X[:20] + 0.3))
 
 
 def test_the_classifier_keeps_the_kernel_that_it_chose(tmp_path):

@@ -84,6 +84,35 @@ def test_sums_and_products_are_those_of_the_matrices() -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
+@pytest.mark.parametrize("lengthscale", SCALES, ids=str)
+@pytest.mark.parametrize("kernel", STATIONARY, ids=str)
+def test_a_kernel_takes_numpy_and_jax_arrays(kernel: Any, lengthscale: Any) -> None:
+    function = kernel.at(lengthscale)
+    expected = STATIONARY[kernel](lengthscale)(X1, X2)
+    assert type(function(X1, X2)) is np.ndarray
+    np.testing.assert_allclose(function(X1, X2), expected, rtol=1e-12)
+    np.testing.assert_allclose(jax.jit(function)(X1, X2), expected, rtol=1e-12)
+    many = np.repeat(X1, 10_000, axis=0)  # more than are computed at a time
+    np.testing.assert_array_equal(function(many, X2), np.repeat(function(X1, X2), 10_000, axis=0))
+
+
+@pytest.mark.parametrize("kernel", STATIONARY, ids=str)
+def test_gradients_are_finite_where_rows_are_equal(kernel: Any) -> None:
+    def total(rows: Any, scale: Any) -> Any:
+        return kernel.traced(scale)(rows, rows).sum()
+
+    for gradient in jax.grad(total, argnums=(0, 1))(np.ones((3, 2)), 2.0):
+        assert np.all(np.isfinite(gradient))
+
+
+def test_a_sum_may_have_a_kernel_of_tinygp_on_its_right() -> None:
+    linear = tinygp_kernels.DotProduct()
+    mixed = Gaussian().at(2.0) + 0.5 * linear
+    expected = gram(Gaussian().at(2.0), X1, X2) + 0.5 * X1 @ X2.T
+    np.testing.assert_allclose(gram(mixed, X1, X2), expected, rtol=1e-12)
+    np.testing.assert_allclose(jax.jit(mixed)(X1, X2), expected, rtol=1e-12)
+
+
 def test_kernels_of_tinygp_are_accepted_as_they_come() -> None:
     kernel = tinygp_kernels.RationalQuadratic(alpha=1.5, scale=2.0)
     np.testing.assert_allclose(

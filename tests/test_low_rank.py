@@ -72,6 +72,19 @@ def test_pivots_state_their_error_and_stop_at_it():
     assert len(landmarks_of(Linear(), None, ROWS, Nystrom())) == 2  # its rank
 
 
+@pytest.mark.parametrize("theta", [1.0, 2.0])
+def test_landmarks_lose_less_than_rows_chosen_at_random(theta):
+    rows, how = np.random.default_rng(5).normal(size=(2000, 3)), Nystrom(rank=60)
+    some = build_basis_map(rows, Gaussian(), how, theta, points=rows[:60])
+    assert build_basis_map(rows, Gaussian(), how, theta).error < 0.8 * some.error
+    # Rows that occur often, or lie closer than numbers can tell apart, are no obstacle.
+    for scale in (1.0, 1e-170):
+        repeated = scale * np.repeat(rows[:30], 100, axis=0)
+        points = landmarks_of(Gaussian(), 1.0, repeated, Nystrom(rank=20))
+        assert points.shape == (20, 3)
+        assert np.all(np.isfinite(points))
+
+
 @pytest.mark.parametrize("kernel", [Gaussian(), Matern32(), Matern52(), Laplacian()], ids=str)
 def test_waves_have_the_kernel_as_their_mean(kernel):
     """Products of Fourier features average to the kernel over frequencies; nothing remains.

@@ -109,7 +109,9 @@ def test_lengthscales_beyond_one_of_no_weight_are_not_tried(monkeypatch):
     monkeypatch.setattr(modes, "_root", lambda theta, weights: tried.append(theta) or theta)
     monkeypatch.setattr(modes, "_held_out_modes", lambda theta, *args: np.array([[[theta]]]))
     monkeypatch.setattr(
-        modes, "_calibrated_log_loss", lambda at, labels, weights: totals[float(at[0])] / 40
+        modes,
+        "_calibrated_log_loss",
+        lambda at, labels, weights: np.array([[totals[float(at[0, 0, 0])] / 40]]),
     )
     found = find(X, y, grid=grid, precisions=[0.01])
     # Below: 30, 60 (over 20 worse: the end; 90 and 0 beyond it are not seen).

@@ -40,8 +40,6 @@ from bmsvm.machines import Grid
 from bmsvm.persistence import ESTIMATORS
 from bmsvm.selection import ModeSelection, Selection
 
-pytestmark = pytest.mark.few_draws
-
 
 @pytest.fixture(scope="module")
 def fitted():
@@ -159,6 +157,7 @@ SELECTIONS = {
         lengthscale=1.5,
         hyperparameters=Hyperparameters(precision_shape=50.0),
         num_rows=18,
+        pairs=((kernels.Laplacian(), 1.5), (kernels.Gaussian(), 2.0)),
         precision=0.3,
         grid=np.array([1.0, 1.5]),
         precisions=np.array([0.1, 0.3]),
@@ -183,7 +182,8 @@ def test_run_and_posterior_share_draws_and_problem(fitted, tmp_path):
     assert loaded.posterior_.samples is loaded.run_.samples
     _, arrays = contents_of(image_of(fitted))
     own = {name for name in arrays if name.startswith("predictive_")}
-    assert own == {"predictive_.posterior.lengthscale", "predictive_.posterior.training_rows"}
+    posterior = {"predictive_.posterior.lengthscale", "predictive_.posterior.training_rows"}
+    assert own == posterior | {"predictive_.calibration.counts"}
 
 
 @pytest.mark.parametrize("changed", ["problem", "samples"])

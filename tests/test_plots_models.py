@@ -9,6 +9,9 @@ from matplotlib.figure import Figure
 
 from bmsvm import BMSVMClassifier, ModeCV, Nystrom, plots
 from bmsvm.arviz import to_arviz
+from bmsvm.report.sections import build_sections
+from bmsvm.selection.modes import ModeSelection
+from bmsvm.summary import summarise_model
 
 mpl.use("Agg")
 C = 3
@@ -73,6 +76,40 @@ def test_theta_is_drawn_from_every_source(model, data):
             assert ax.lines[0].get_xdata()[0] == pytest.approx(model.lengthscale_)
 
 
+def test_a_tau_that_cross_validation_chose_is_no_plain_posterior(model, data):
+    """Everything that shows tau says that its prior holds it, and near which value."""
+    tau, summary = model.posterior_.samples["precision"], summarise_model(model)
+    captions = [
+        figure.caption
+        for section in build_sections(model, summary, None, None)
+        for figure in section.figures
+        if "tau" in figure.caption
+    ]
+    assert captions
+    attributes = data["posterior"]["precision"].attrs
+    legends, axes = [], []
+    for source in (model, model.posterior_, model.run_, data):
+        drawn = plots.regularization(source, ax=Figure().add_subplot())
+        legends.append(drawn.get_legend().get_texts()[0].get_text())
+        axes.append(plots.trace(source, ax=Figure().add_subplot()).get_ylabel())
+    if not isinstance(model.selection_, ModeSelection):
+        low, high = np.quantile(tau, (0.05, 0.95))
+        expected = f"{np.median(tau):.3g} (sampled, 90% interval {low:.3g} to {high:.3g})"
+        assert summary.facts["Precision"] == expected
+        assert not any("held" in each or "holds" in each for each in (*captions, *legends, *axes))
+        assert attributes == {}
+        return
+    chosen = model.selection_.precision
+    assert np.std(np.log(tau)) < 0.1  # of the vague prior alone it would be about one
+    assert attributes["held_near"] == pytest.approx(chosen)
+    assert "prior" in attributes["comment"]
+    assert summary.facts["Precision"].startswith(f"{chosen:.3g} (chosen by cross-validation")
+    for each in (*captions, *legends, *axes):
+        assert f"near {chosen:.3g}" in each
+    for each in captions:
+        assert "cross-validation" in each
+
+
 def test_losses_by_which_theta_was_chosen_are_drawn(model, ax):
     plots.lengthscale(model, ax=ax)
     right = ax.figure.axes[1:]
@@ -96,6 +133,8 @@ def test_margins_show_the_hinge_or_the_codes(model, data, ax):
         assert lines == [-0.5]
         assert labels[-1] == "hinge, -0.5"
     of_data = plots.margins(data, ax=Figure().add_subplot())
+    assert [line.get_xdata()[0] for line in of_data.lines] == lines
+    assert [text.get_text() for text in of_data.get_legend().get_texts()] == labels
     assert of_data.get_xlabel() == "posterior mean of f"
     functions = data["posterior"]["functions"].mean(("chain", "draw")).values
     found = points(of_data)[0].get_offsets()[:, 0]

@@ -3,13 +3,13 @@
 import copy
 import functools
 import pickle
-import warnings
 from dataclasses import replace
 
 import numpy as np
 import oracle
 import pandas as pd
 import pytest
+from few_draws import few_draws
 from scipy import stats
 from sklearn.frozen import FrozenEstimator
 from sklearn.model_selection import FixedThresholdClassifier, TunedThresholdClassifierCV
@@ -53,8 +53,7 @@ NAMES = [
 @functools.cache
 def fitted(name):
     labels = WORDS[CODES % 2 if name == "two classes" else CODES]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with few_draws():
         return BMSVMClassifier(**{"lengthscale": 1.2, **SHORT, **SETTINGS[name]}).fit(X, labels)
 
 
@@ -236,10 +235,13 @@ def by_hand(model, predictive):
     assert np.all(which[:32] == np.arange(32))
     if predictive.calibration is None:
         return np.einsum("ncs,ns->nc", p, weights), weights
-    a, _, g, eps = predictive.calibration
+    a, _, g, _, eps, pi, counts = predictive.calibration
     mean, of_logs = (np.einsum("ncs,ns->nc", each, weights)[..., None] for each in (p, np.log(p)))
     q = np.exp(a * (np.log(mean) + g * (np.log(p) - of_logs)))
     q = (1 - eps) * q / q.sum(1, keepdims=True) + eps / p.shape[1]
+    numbers = model.posterior_.loo_draws
+    frequencies = np.random.default_rng(0).dirichlet(counts, numbers.max() + 1)[numbers].T
+    q = (1 - pi) * q + pi * frequencies
     return np.einsum("ncs,ns->nc", q, weights), weights
 
 
@@ -266,6 +268,25 @@ def test_conformal_sets_compare_left_out_rows(name, by_class, monkeypatch):
         found = model.prediction_sets(NEW, level, method="conformal", by_class=by_class)
         np.testing.assert_array_equal(found, expected)
         assert 0 < expected.mean() < 1
+
+
+def test_conformal_sets_of_unrelated_labels_compare_frequencies():
+    """A row with the same class as the candidate ties: it does not have the smaller score.
+
+    Under ``squared`` all draws have equal weights, so that every row predicts by one average.
+    """
+    settings = {**SHORT, "lengthscale": 1.2, "likelihood": "squared"}
+    model = BMSVMClassifier(**settings).fit(X, WORDS[CODES])
+    predictive = model.predictive_
+    counts = np.array([3.5, 20.5, 8.5])
+    certain = predictive.calibration._replace(unrelated=1.0, counts=counts)
+    predictive = replace(predictive, calibration=certain)
+    rows = predictive.held_out_rows
+    for level in (0.3, 0.6, 0.9):
+        smaller = np.sum(counts[rows.labels][:, None] > counts, axis=0)  # of rows, for each class
+        expected = np.tile(smaller < level * (len(rows.labels) + 1), (len(NEW), 1))
+        found = predictive.conformal_sets(model.standardized_rows(NEW), level)
+        np.testing.assert_array_equal(found, expected)
 
 
 @pytest.mark.parametrize("name", [name for name in SETTINGS if name != "independent"])
@@ -329,8 +350,7 @@ def imbalanced(rng, n):
 def imbalanced_fit(class_weight):
     rows, labels = imbalanced(np.random.default_rng(1), 300)
     settings = {**SHORT, "num_warmup": 60, "num_samples": 60, "lengthscale": 2.0}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with few_draws():
         return BMSVMClassifier(class_weight=class_weight, **settings).fit(rows, labels), labels
 
 

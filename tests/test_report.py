@@ -5,6 +5,7 @@ import datetime
 import os
 import re
 import sys
+from dataclasses import replace
 from importlib.metadata import version
 from urllib.parse import urlparse
 from xml.etree import ElementTree
@@ -94,6 +95,30 @@ def test_convergence_has_the_statistics_of_the_sampler(model, text):
     other = renamed(model, model.classes_)
     other.diagnostics_ = {}
     assert "ESS" not in Page(report_html(other)).text
+
+
+def test_independent_draws_have_no_chains():
+    page = report_html(fit(likelihood="squared", sampler="table"))
+    said = Page(page).text
+    assert headings(page)[-2:] == ["Draws", "Model"]
+    assert "✓ The draws are independent." in said
+    assert "There are no chains" in said
+    for words_of_chains in ("Trace of", "acceptance", "warm-up sweeps", "have converged"):
+        assert words_of_chains not in said
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "meaning"),
+    [
+        ("hinge", "penalised right of the hinge"),
+        ("normalized", "Right of the hinge a larger score makes"),
+        ("squared", "codes: 1 for the own class, -0.5 for others"),  # (4): three classes
+    ],
+)
+def test_the_caption_of_scores_is_that_of_the_likelihood(likelihood, meaning):
+    said = Page(report_html(fit(likelihood=likelihood, sampler="auto"))).text
+    (caption,) = re.findall(r"Mean scores of the training rows\. (.*)", said)
+    assert meaning in caption
 
 
 def test_scores_are_those_of_the_predictions(model, text):
@@ -202,6 +227,19 @@ def test_the_verdict_is_in_words_and_not_in_colour_alone(model):
     long = verdict({f"f at training row 0, class {'x' * 40}": Diagnosis(1.2, 12.0)})
     assert "num_warmup" in long  # the advice is not cut
     assert "✗ Too few draws" in Page(verdict({})).text
+
+
+def test_a_check_that_has_failed_is_in_the_verdict(model):
+    other = renamed(model, model.classes_)
+    other.diagnostics_ = {"precision": Diagnosis(1.001, 512.0)}
+    sampler = {"accept_prob": 0.1, "num_steps": 9, "step_size": 0.2}
+    draws = {name: np.full((2, 20), value) for name, value in sampler.items()}
+    other.run_ = replace(model.run_, samples={**model.run_.samples, **draws})
+    (found,) = re.findall('<p class="verdict.*?</p>', report_html(other))
+    said = Page(found).text
+    assert said.startswith("✗ The chains have not converged. Chain 0 accepts 0.10 of its")
+    assert said.endswith("larger num_warmup.")
+    assert 'class="verdict"' in found
 
 
 def test_it_is_self_contained(text):

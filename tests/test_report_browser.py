@@ -5,9 +5,11 @@ from urllib.parse import urlparse
 import numpy as np
 import pytest
 from browser import browser, find_browser
+from few_draws import few_draws
 from pages import HOSTILE
-from small_models import CODES, NEW, fit, renamed
+from small_models import SMALL, renamed
 
+from bmsvm import BMSVMClassifier
 from bmsvm.report import write_report
 
 PAPER = {False: "rgb(255, 255, 255)", True: "rgb(27, 31, 36)"}
@@ -22,31 +24,37 @@ def tab(tmp_path_factory):
         yield page
 
 
-@pytest.fixture(scope="module")
-def page_of_hostile_names(tmp_path_factory):
-    path = tmp_path_factory.mktemp("page") / "report.html"
-    names = np.array(HOSTILE, object)[CODES[: len(NEW)]]
-    model = renamed(fit(), np.array(HOSTILE, object))
+@pytest.fixture(scope="module", params=[3, 10, 26])
+def page(request, tmp_path_factory):
+    """The address of a report, and its number of classes, some of them with hostile names."""
+    c, path = request.param, tmp_path_factory.mktemp("page") / "report.html"
+    classes = np.array([*HOSTILE, *(f"class {j}" for j in range(3, c))], object)
+    codes = np.arange(2 * c) % c
+    rows = np.random.default_rng(0).normal(size=(2 * c, 2)) + np.stack([codes % 5, codes // 5]).T
+    settings = {"lengthscale": 1.5, "likelihood": "normalized", **SMALL}
+    with few_draws():
+        model = BMSVMClassifier(**settings).fit(rows, codes)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("bmsvm.report.sections.RESOLUTION", 6)
-        write_report(model, path, NEW, names, title="x" * 200)
-    return path.as_uri()
+        new = rows[: c + 2]
+        write_report(renamed(model, classes), path, new, classes[codes[: c + 2]], title="x" * 200)
+    return path.as_uri(), c
 
 
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize(
-    ("width", "height", "dark", "phone"),
-    [(1280, 900, False, False), (1280, 900, True, False), (390, 844, True, True)],
-    ids=["light", "dark", "phone"],
+    ("width", "height", "phone"), [(1280, 900, False), (390, 844, True)], ids=["desk", "phone"]
 )
-def test_in_a_browser(tab, page_of_hostile_names, width, height, dark, phone):
-    tab.open(page_of_hostile_names, width=width, height=height, dark=dark, phone=phone)
+def test_in_a_browser(tab, page, width, height, dark, phone):
+    address, c = page
+    tab.open(address, width=width, height=height, dark=dark, phone=phone)
     assert tab.complaints() == []
     assert {urlparse(url).scheme for url in tab.requests()} <= {"file", "data"}
     assert sum(url.startswith("file") for url in tab.requests()) == 1
     assert tab.evaluate("document.documentElement.scrollWidth") <= width  # nothing sticks out
     broken = "[...document.images].filter(i => !i.complete || !i.naturalWidth).length"
     assert tab.evaluate(broken) == 0
-    assert tab.evaluate("document.images.length") == 9
+    assert tab.evaluate("document.images.length") == (9 if c == 3 else 8)  # a triangle of three
     assert tab.evaluate("getComputedStyle(document.body).backgroundColor") == PAPER[dark]
     image = "getComputedStyle(document.images[0]).backgroundColor"
     assert tab.evaluate(image) == PAPER[False]  # figures are dark on light
@@ -57,7 +65,9 @@ def test_in_a_browser(tab, page_of_hostile_names, width, height, dark, phone):
     shown = "[...document.querySelectorAll('.cue')].filter(each => each.clientHeight).length"
     hidden = "[...document.querySelectorAll('.many')].filter(each => each.scrollWidth > "
     hidden += "each.clientWidth).length"
-    assert tab.evaluate(shown) == (2 if phone else 0)
+    wide = tab.evaluate("document.querySelectorAll('.wide').length")
+    assert wide == (0 if c == 3 else 2)  # the confusion matrix, and regions with a legend beside
+    assert tab.evaluate(shown) == (2 + wide if phone else 0)
     assert tab.evaluate(hidden) <= tab.evaluate(shown)  # what scrolls has a cue
     first = "document.querySelector('.cards').getBoundingClientRect().top"
     assert tab.evaluate(first) < height  # the scores are on the first screen

@@ -4,6 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
+from few_draws import few_draws
 from sklearn.preprocessing import RobustScaler, StandardScaler
 
 from bmsvm import BMSVMClassifier, MSVMClassifier, load, save, scaling
@@ -139,7 +140,7 @@ def test_the_ends_of_float64(factor):
 def test_a_variance_that_overflows_is_refused_by_the_standard_scaling():
     rows = X.copy()
     rows[0, 3] = 1e300
-    warnings.simplefilter("ignore")
+    warnings.filterwarnings("ignore", "overflow|invalid value", RuntimeWarning)
     with pytest.raises(ValueError, match=r'^X .*feature 3.*"robust"'):
         learn(rows, "standard")
 
@@ -189,23 +190,23 @@ QUICK = {"lengthscale": 1.5, "num_chains": 2, "num_warmup": 20, "num_samples": 1
 
 @pytest.fixture(scope="module")
 def robust():
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with few_draws():
         return BMSVMClassifier(**QUICK).fit(ROWS, LABELS)
 
 
 def test_values_of_standardize():
-    assert [as_standardize(each) for each in (True, "robust", np.True_)] == ["robust"] * 3
+    named = (True, "robust", "auto", np.True_)
+    assert [as_standardize(each) for each in named] == ["robust"] * 4
     assert as_standardize("standard") == "standard"
     assert as_standardize(False) is as_standardize(None) is None
-    assert BMSVMClassifier().standardize == "robust"
+    assert BMSVMClassifier().standardize == "auto"
     assert BMSVMClassifier.paper().standardize == MSVMClassifier().standardize == "standard"
 
 
 @pytest.mark.parametrize("value", ["yes", "Robust", 1, 0, 0.5, ["robust"], np.ones(2)])
 @pytest.mark.parametrize("estimator", [BMSVMClassifier, MSVMClassifier])
 def test_other_values_are_refused(estimator, value):
-    with pytest.raises(ValueError, match=r'^standardize must be "robust" .*; got ') as caught:
+    with pytest.raises(ValueError, match=r'^standardize must be "auto", .*; got ') as caught:
         estimator(standardize=value).fit(ROWS[1:], LABELS[1:])
     assert repr(value) in str(caught.value)
 

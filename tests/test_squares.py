@@ -83,7 +83,7 @@ def test_functions_are_the_dense_solution_and_the_refit(one_tau, weights):
 
 def test_a_row_predicted_without_its_label_does_not_know_it(one_tau, monkeypatch):
     """Another label of the row changes nothing but the power, which is held here."""
-    monkeypatch.setattr(squares, "best_power", lambda *args: (1.0, 0.0))
+    monkeypatch.setattr(squares, "best_power", lambda *args: (np.ones(1), np.zeros(1)))
     _, before = least_squares(roots(), Y, C, UNEVEN)
     other = Y.copy()
     other[7] = (Y[7] + 1) % C

@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
+from bmsvm._defaults import draws_independently, settings_of
 from bmsvm._tables import TableError
 from bmsvm.classifier import BMSVMClassifier
 from bmsvm.commands import files
 from bmsvm.compilation import enable_compilation_cache
-from bmsvm.convergence import sampler_checks, warn_of_checks
+from bmsvm.convergence import warn_of_checks
 from bmsvm.kernels import Fourier, Nystrom
 from bmsvm.persistence import save
 from bmsvm.summary import summarise_model
@@ -39,7 +40,8 @@ def run(options: argparse.Namespace) -> None:
         f"read {options.data}: {len(rows)} rows, {len(features)} features, "
         f"{len(np.unique(labels))} classes in {options.target!r}"
     )
-    say(f"fitting {options.chains} chains of at most {options.draws} draws each, after warm-up ...")
+    settings = settings_of(model, len(rows), len(np.unique(labels)))
+    say(_plan(options, independent=draws_independently(settings)))
     with warnings.catch_warnings():  # these two are given below, in terms of the options
         warnings.filterwarnings("ignore", category=ConvergenceWarning)
         warnings.filterwarnings("ignore", message="interrupted: |max_time is over: ")
@@ -48,12 +50,13 @@ def run(options: argparse.Namespace) -> None:
     save(model, options.output)
     summary = summarise_model(model)
     if not summary.converged:
-        warnings.warn(f"{summary.verdict}; increase --warmup or --draws", stacklevel=1)
-    warn_of_checks(sampler_checks(model.posterior_.samples), ConvergenceWarning, stacklevel=2)
+        warnings.warn(f"{summary.convergence}; increase --warmup or --draws", stacklevel=1)
+    warn_of_checks(summary.chain_checks, ConvergenceWarning, stacklevel=2)
     if summary.converged:
         say(summary.verdict)
     seconds = time.perf_counter() - began
-    say(f"saved {options.output} after {seconds:.1f} s; chains: {summary.facts['Chains']}")
+    what = "Draws" if summary.independent else "Chains"
+    say(f"saved {options.output} after {seconds:.1f} s; {what.lower()}: {summary.facts[what]}")
     if model.run_.ended == "time":
         made = f"{model.run_.num_samples} of at most {options.draws} draws"
         say(f"--max-time is over: {made} were made")
@@ -63,6 +66,14 @@ def run(options: argparse.Namespace) -> None:
 
 def _silent(message: str) -> None:
     pass
+
+
+def _plan(options: argparse.Namespace, *, independent: bool) -> str:
+    """Return what will be drawn, in words."""
+    chains, draws = options.chains, options.draws
+    if independent:
+        return f"fitting at most {chains} × {draws} independent draws ..."
+    return f"fitting {chains} chains of at most {draws} draws each, after warm-up ..."
 
 
 def _labels(cells: list[str]) -> np.ndarray:

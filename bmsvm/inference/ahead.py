@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 import jax
 
+from bmsvm._arrays import key_of
 from bmsvm.inference.gibbs import BMSVMGibbs
 from bmsvm.inference.run import start_chains
 from bmsvm.inference.state import advance_chains, sites_of
@@ -44,5 +45,5 @@ def _quietly(*calls: Callable[[], object]) -> None:
 
 def compile_chains(kernel: BMSVMGibbs, problem: Problem, num_chains: int) -> None:
     """Compile what :func:`bmsvm.run_chains` runs for a problem of these shapes."""
-    state = start_chains(kernel, jax.random.key(0), problem, num_chains=num_chains, num_warmup=1)
+    state = start_chains(kernel, key_of(0), problem, num_chains=num_chains, num_warmup=1)
     advance_chains(state, kernel.algorithm(problem), 0, 1, tuple(sites_of(state)))

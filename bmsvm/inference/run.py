@@ -90,6 +90,11 @@ class Run:
         return self.state.problem
 
     @property
+    def independent(self) -> bool:
+        """Whether the draws are independent, and the chains only numbers of them."""
+        return isinstance(self.kernel.sampler_of(self.problem), Table)
+
+    @property
     def interrupted(self) -> bool:
         """Whether Ctrl-C or the time limit ended the run before all draws were made."""
         return self.ended in ("interrupted", "time")

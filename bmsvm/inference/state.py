@@ -228,7 +228,7 @@ def compiled_chunk(
 
 def advance_chains(
     state: BMSVMState, algorithm: Algorithm, count: int, thinning: int, collect: tuple[str, ...]
-) -> tuple[BMSVMState, dict[str, jax.Array]]:
+) -> tuple[BMSVMState, dict[str, np.ndarray]]:
     """Make at most :data:`CHUNK` draws of vectorised chains.
 
     Returns
@@ -237,12 +237,12 @@ def advance_chains(
         The chains, and their draws, each of shape (count, chain, ...).
     """
     program = _Program(algorithm, collect)
-    ahead, drawn = compiled_chunk(state, jnp.asarray(count), jnp.asarray(thinning), program=program)
+    ahead, drawn = compiled_chunk(state, count, thinning, program=program)
     ahead = with_shared(ahead, state)
     jax.block_until_ready(ahead.i)
     one_sweep = functools.partial(advance, algorithm=algorithm)
     check_finite(state, ahead, one_sweep, count * thinning)
-    return ahead, {name: value[:count] for name, value in drawn.items()}
+    return ahead, {name: np.asarray(value)[:count] for name, value in drawn.items()}
 
 
 # Non-finite draws -----------------------------------------------------------------------------

@@ -38,11 +38,21 @@ def table_state(rng_key: jax.Array, problem: Problem, num_chains: int) -> BMSVMS
             lengthscale_accept_prob=cast(Any, ones if problem.grid is not None else 0 * ones),
             problem=problem,
             n_warmup=cast(Any, np.asarray(0, np.int32)),
-            rng_key=jax.random.split(rng_key, num_chains),
+            rng_key=_keys(rng_key, num_chains),
         ),
         0,
         z,
     )
+
+
+def _keys(rng_key: jax.Array, count: int) -> jax.Array:
+    """Split a key, in NumPy: no program is compiled for independent draws."""
+    words = np.asarray(jax.random.key_data(rng_key)).ravel()
+    made = np.random.SeedSequence(words.tolist()).generate_state(count * len(words), np.uint32)
+    keys = jax.device_put(made.reshape(count, len(words)))
+    if rng_key.dtype == np.uint32:  # a key of the older form
+        return keys
+    return jax.random.wrap_key_data(keys, impl=jax.random.key_impl(rng_key))
 
 
 def draws_scores(problem: Problem) -> bool:

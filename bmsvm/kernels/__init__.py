@@ -1,5 +1,6 @@
 """Covariance functions, the factorisation of Gram matrices, and low-rank approximations."""
 
+from bmsvm.kernels.covariance import Covariance, gram
 from bmsvm.kernels.factor import Factor, factorize
 from bmsvm.kernels.functions import (
     Function,
@@ -15,7 +16,6 @@ from bmsvm.kernels.functions import (
     Precomputed,
     Stationary,
     as_kernel,
-    gram,
     median_distance,
 )
 from bmsvm.kernels.low_rank import Approximation, BasisMap, Fourier, Nystrom
@@ -23,6 +23,7 @@ from bmsvm.kernels.low_rank import Approximation, BasisMap, Fourier, Nystrom
 __all__ = [
     "Approximation",
     "BasisMap",
+    "Covariance",
     "Factor",
     "Fourier",
     "Function",

@@ -1,16 +1,18 @@
 """Covariance functions.
 
 A kernel object returns a function ``k(X1, X2) -> (n1, n2)`` for a lengthscale theta:
-``Gaussian().at(3.5)``. tinygp evaluates it. Names such as ``"gaussian"`` are shorthand. Any
-callable ``kernel(X1, X2)``, for example a tinygp kernel, is a kernel too (:func:`as_kernel`).
-Gram matrices are evaluated in float64, whatever precision JAX is set to.
+``Gaussian().at(3.5)``. Names such as ``"gaussian"`` are shorthand. Any callable
+``kernel(X1, X2)``, for example a tinygp kernel, is a kernel too (:func:`as_kernel`).
+Gram matrices are evaluated in float64, whatever precision JAX is set to: those of the kernels here
+in NumPy, which compiles nothing, and callables with JAX arrays.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, cast
+from functools import partial
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -18,15 +20,17 @@ import numpy as np
 import numpyro.distributions as dist
 import scipy.spatial.distance
 from jax.typing import ArrayLike
-from tinygp import kernels as tinygp_kernels
-from tinygp import transforms
 
 from bmsvm._validation import check_count, check_positive
+from bmsvm.kernels.covariance import Covariance, distances, gram
 
 KernelFn = Callable[[jax.Array, jax.Array], jax.Array]
 
 LARGEST_DEGREE = 1000
 """Largest degree of a polynomial kernel; higher powers overflow for almost all rows."""
+
+BLOCK = 2**15
+"""Kernel values computed at a time, as many as a processor's cache holds."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,14 @@ class Kernel:
         """Return ``kernel(X1, X2) -> (n1, n2)``; kernels without a lengthscale ignore it."""
         raise NotImplementedError
 
+    @staticmethod
+    def log_slope(differences: np.ndarray) -> np.ndarray:
+        """Return the derivative of log k by ``x_j / theta``, at ``(x_j - x'_j) / theta``.
+
+        Kernels that are a product over the features have it: it depends on feature j alone.
+        """
+        raise NotImplementedError
+
     def __str__(self) -> str:
         return type(self).__name__.lower()
 
@@ -45,27 +57,34 @@ class Kernel:
 class Stationary(Kernel):
     """Base of the kernels that depend on ``|x - x'| / theta`` alone, with ``k(x, x) = 1``."""
 
-    profile: ClassVar[type]
-    """The tinygp kernel."""
     degrees_of_freedom: ClassVar[float | None]
     """Degrees of freedom of a Student spectral density; None if that density is normal."""
-    distance: ClassVar[tinygp_kernels.distance.Distance] = tinygp_kernels.distance.L2Distance()
-    """The distance ``|x - x'|``."""
     metric: ClassVar[str] = "euclidean"
-    """Its name in SciPy."""
+    """SciPy's name of the distance ``|x - x'|``: ``"euclidean"`` or ``"cityblock"``."""
+
+    @staticmethod
+    def profile(a: Any, xp: Any) -> Any:
+        """``k`` as a function of ``a = |x - x'| / theta``, arrays of a module, NumPy or JAX."""
+        raise NotImplementedError
 
     def at(self, lengthscale: ArrayLike | None = None) -> KernelFn:
         """Return the kernel at theta: a positive number, or one per feature, shape (p,)."""
-        scale = check_lengthscale(lengthscale)
-        if scale.ndim == 0:
-            return self.profile(scale=float(scale), distance=self.distance)
-        # A NumPy array stays float64 whatever precision JAX is set to.
-        return transforms.Linear(cast(jax.Array, 1.0 / scale), self.profile(distance=self.distance))
+        return Covariance(partial(self._values, check_lengthscale(lengthscale)))
 
-    def traced(self, lengthscale: jax.Array) -> KernelFn:
+    def traced(self, lengthscale: Any) -> KernelFn:
         """Return the kernel at a lengthscale, () or (p,), that JAX may trace."""
-        unit = self.at(1.0)
-        return lambda X1, X2: unit(X1 / lengthscale, X2 / lengthscale)
+        return lambda X1, X2: self._values(lengthscale, X1, X2, jnp)
+
+    def _values(self, lengthscale: Any, X1: Any, X2: Any, xp: Any) -> Any:
+        left, right = X1 / lengthscale, X2 / lengthscale
+        if xp is jnp:
+            return self.profile(distances(left, right, self.metric, jnp), jnp)
+        found = np.empty((len(left), len(right)))
+        rows = max(BLOCK // max(len(right), 1), 8) // 8 * 8  # whole vectors of the processor
+        for start in range(0, len(left), rows):
+            part = slice(start, start + rows)
+            found[part] = self.profile(distances(left[part], right, self.metric, np), np)
+        return found
 
     def frequencies(
         self, random: np.random.Generator, count: int, lengthscale: ArrayLike, n_features: int
@@ -82,24 +101,43 @@ class Stationary(Kernel):
 class Gaussian(Stationary):
     """Gaussian kernel ``exp(-|x - x'|^2 / (2 theta^2))``."""
 
-    profile: ClassVar[type] = tinygp_kernels.ExpSquared
     degrees_of_freedom: ClassVar[float | None] = None
+
+    @staticmethod
+    def profile(a: Any, xp: Any) -> Any:
+        """Return the values."""
+        return xp.exp(-0.5 * a**2)
+
+    @staticmethod
+    def log_slope(differences: np.ndarray) -> np.ndarray:
+        """Return the derivative."""
+        return -differences
 
 
 @dataclass(frozen=True)
 class Matern32(Stationary):
     """Matern-3/2 kernel ``(1 + a) exp(-a)``, ``a = sqrt(3) |x - x'| / theta``."""
 
-    profile: ClassVar[type] = tinygp_kernels.Matern32
     degrees_of_freedom: ClassVar[float | None] = 3.0
+
+    @staticmethod
+    def profile(a: Any, xp: Any) -> Any:
+        """Return the values."""
+        a = 3**0.5 * a
+        return (1 + a) * xp.exp(-a)
 
 
 @dataclass(frozen=True)
 class Matern52(Stationary):
     """Matern-5/2 kernel ``(1 + a + a^2/3) exp(-a)``, ``a = sqrt(5) |x - x'| / theta``."""
 
-    profile: ClassVar[type] = tinygp_kernels.Matern52
     degrees_of_freedom: ClassVar[float | None] = 5.0
+
+    @staticmethod
+    def profile(a: Any, xp: Any) -> Any:
+        """Return the values."""
+        a = 5**0.5 * a
+        return (1 + a + a**2 / 3) * xp.exp(-a)
 
 
 @dataclass(frozen=True)
@@ -109,10 +147,18 @@ class Laplacian(Stationary):
     Its functions may bend sharply in single features, as those of decision trees do.
     """
 
-    profile: ClassVar[type] = tinygp_kernels.Exp
     degrees_of_freedom: ClassVar[float | None] = 1.0
-    distance: ClassVar[tinygp_kernels.distance.Distance] = tinygp_kernels.distance.L1Distance()
     metric: ClassVar[str] = "cityblock"
+
+    @staticmethod
+    def profile(a: Any, xp: Any) -> Any:
+        """Return the values."""
+        return xp.exp(-a)
+
+    @staticmethod
+    def log_slope(differences: np.ndarray) -> np.ndarray:
+        """Return the derivative; 0 at the bend."""
+        return -np.sign(differences)
 
     def frequencies(
         self, random: np.random.Generator, count: int, lengthscale: ArrayLike, n_features: int
@@ -122,13 +168,18 @@ class Laplacian(Stationary):
         return draws / np.asarray(lengthscale, np.float64)
 
 
+def _products(X1: Any, X2: Any, xp: Any) -> Any:
+    """Inner products of rows (n1, p) and (n2, p), shape (n1, n2)."""
+    return X1 @ X2.T
+
+
 @dataclass(frozen=True)
 class Linear(Kernel):
     """Linear kernel ``x . x'``; its Gram matrix has rank p at most."""
 
     def at(self, lengthscale: ArrayLike | None = None) -> KernelFn:
         """Return the kernel; it has no lengthscale."""
-        return tinygp_kernels.DotProduct()
+        return Covariance(_products)
 
 
 @dataclass(frozen=True)
@@ -148,7 +199,10 @@ class Polynomial(Kernel):
 
     def at(self, lengthscale: ArrayLike | None = None) -> KernelFn:
         """Return the kernel; it has no lengthscale."""
-        return tinygp_kernels.Polynomial(order=self.degree, scale=self.scale, sigma=self.offset)
+        return Covariance(self._values)
+
+    def _values(self, X1: Any, X2: Any, xp: Any) -> Any:
+        return (_products(X1 / self.scale, X2 / self.scale, xp) + self.offset**2) ** self.degree
 
 
 @dataclass(frozen=True)
@@ -264,46 +318,6 @@ def check_lengthscale(lengthscale: Any, n_features: int | None = None) -> np.nda
             f"got {lengthscale!r}"
         )
     return scale.astype(np.float64)
-
-
-@jax.jit
-def _compiled(kernel: tinygp_kernels.Kernel, left: jax.Array, right: jax.Array) -> jax.Array:
-    return kernel(left, right)
-
-
-def _evaluate(kernel: KernelFn, left: jax.Array, right: jax.Array) -> jax.Array:
-    """Evaluate a kernel; tinygp kernels are pytrees, so that each kind compiles once."""
-    if isinstance(kernel, tinygp_kernels.Kernel):
-        return _compiled(kernel, left, right)
-    return kernel(left, right)
-
-
-def gram(kernel: KernelFn, X1: ArrayLike, X2: ArrayLike | None = None) -> np.ndarray:
-    """Evaluate a kernel between two sets of rows in float64.
-
-    Parameters
-    ----------
-    kernel
-        Callable ``kernel(X1, X2) -> (n1, n2)``.
-    X1, X2
-        Rows, shapes (n1, p) and (n2, p); ``X2`` defaults to ``X1``.
-
-    Returns
-    -------
-    numpy.ndarray
-        Gram matrix, shape (n1, n2), float64.
-    """
-    with jax.enable_x64(True):
-        left = jnp.asarray(np.asarray(X1, dtype=np.float64))
-        right = left if X2 is None else jnp.asarray(np.asarray(X2, dtype=np.float64))
-        values = np.asarray(_evaluate(kernel, left, right))
-    shape = (left.shape[0], right.shape[0])
-    if values.shape != shape:
-        raise ValueError(
-            f"kernel must return one value per pair of rows, shape {shape}; it returned shape "
-            f"{values.shape}. It is called with matrices of rows, {left.shape} and {right.shape}"
-        )
-    return values.astype(np.float64, copy=False)
 
 
 def own_values(kernel: Kernel, lengthscale: Any, rows: np.ndarray, part: int = 256) -> np.ndarray:

@@ -17,7 +17,7 @@ an r x r matrix, but not the training rows.
 
 from __future__ import annotations
 
-import functools
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, cast
@@ -27,9 +27,10 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.linalg
 from jax.typing import ArrayLike
-from sklearn.cluster import MiniBatchKMeans
+from scipy.cluster.vq import kmeans2
 
 from bmsvm._validation import check_choice, check_count, check_positive
+from bmsvm.kernels.covariance import gram
 from bmsvm.kernels.factor import Factor
 from bmsvm.kernels.functions import (
     Kernel,
@@ -37,7 +38,6 @@ from bmsvm.kernels.functions import (
     Precomputed,
     Stationary,
     check_lengthscale,
-    gram,
     own_values,
 )
 
@@ -46,6 +46,9 @@ BLOCK = 8192
 
 CANDIDATES = 5000
 """Number of rows among which pivots are searched; a random sample if there are more."""
+
+ROUNDS = 10
+"""Rounds of k-means."""
 
 NEAR_ZERO = 1e-10
 """Eigenvalues below this share of the largest are dropped and count as remainder."""
@@ -224,9 +227,22 @@ def landmarks_of(kernel: Kernel, lengthscale: Any, rows: np.ndarray, how: Nystro
     distinct = np.unique(candidates, axis=0)
     if rank >= len(distinct):
         return distinct
-    state = int(random.integers(2**31))
-    clusters = MiniBatchKMeans(rank, random_state=state, n_init=1, batch_size=4096, max_iter=50)
-    return clusters.fit(candidates).cluster_centers_
+    first = _far_apart(candidates, rank, random)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the centre of a cluster that becomes empty stays
+        return kmeans2(candidates, first, iter=ROUNDS, minit="matrix")[0]
+
+
+def _far_apart(rows: np.ndarray, count: int, random: np.random.Generator) -> np.ndarray:
+    """Draw rows, each in proportion to the squared distance from those before (k-means++)."""
+    chosen = [int(random.integers(len(rows)))]
+    nearest = np.full(len(rows), np.inf)
+    for level in random.uniform(size=count - 1):
+        nearest = np.minimum(nearest, np.sum((rows - rows[chosen[-1]]) ** 2, axis=1))
+        below = np.cumsum(nearest)
+        place = int(np.searchsorted(below, level * below[-1], side="right"))
+        chosen.append(min(place, len(rows) - 1))
+    return rows[chosen]
 
 
 def _inverse_root_of(gram_matrix: np.ndarray) -> np.ndarray:
@@ -234,11 +250,6 @@ def _inverse_root_of(gram_matrix: np.ndarray) -> np.ndarray:
     values, vectors = scipy.linalg.eigh(gram_matrix)
     kept = values > NEAR_ZERO * values[-1]
     return vectors[:, kept] / np.sqrt(values[kept])
-
-
-@functools.partial(jax.jit, donate_argnums=0)
-def _add_outer(total: jax.Array, part: jax.Array) -> jax.Array:
-    return total + part.T @ part
 
 
 def build_basis_map(
@@ -282,14 +293,12 @@ def build_basis_map(
         if points is None:
             points = landmarks_of(kernel, lengthscale, rows, cast(Nystrom, how))
         kind, start = "nystrom", _inverse_root_of(gram(function, points))
-    own = 0.0
-    with jax.enable_x64(True):
-        outer = jnp.zeros((start.shape[1],) * 2)
-        for part in _blocks(rows):
-            raw = raw_basis(kind, function, part, points) @ start
-            outer = _add_outer(outer, jnp.asarray(raw))
-            own += float(own_values(kernel, lengthscale, part).sum())
-    values, vectors = scipy.linalg.eigh(np.asarray(outer))
+    own, outer = 0.0, np.zeros((start.shape[1],) * 2)
+    for part in _blocks(rows):
+        raw = raw_basis(kind, function, part, points) @ start
+        outer += raw.T @ raw
+        own += float(own_values(kernel, lengthscale, part).sum())
+    values, vectors = scipy.linalg.eigh(outer)
     values, vectors = values[::-1], vectors[:, ::-1]
     kept = values > NEAR_ZERO * values[0]
     error = max(own - float(values[kept].sum()), 0.0) / len(rows)

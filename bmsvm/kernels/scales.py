@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bmsvm.kernels.covariance import gram
 from bmsvm.kernels.functions import (
     Kernel,
     Stationary,
     check_lengthscale,
-    gram,
     median_distance,
 )
 

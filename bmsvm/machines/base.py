@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from bmsvm._inputs import KernelInputs, is_precomputed
 from bmsvm._validation import check_defined, check_positive
+from bmsvm.kernels.covariance import gram
 from bmsvm.kernels.factor import check_gram
 from bmsvm.kernels.functions import (
     Kernel,
@@ -23,7 +24,6 @@ from bmsvm.kernels.functions import (
     Stationary,
     as_kernel,
     check_lengthscale,
-    gram,
     gram_of,
     median_distance,
 )

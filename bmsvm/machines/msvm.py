@@ -61,9 +61,9 @@ class MSVMClassifier(_MulticategoryMachine):
         prior.
     standardize
         ``"standard"``: features are scaled by their weighted mean and standard deviation.
-        ``"robust"`` (or True): by median and interquartile range of the rows of positive weight,
-        with a smooth clip of outliers (:class:`bmsvm.scaling.Scaling`). False or None: not at all.
-        Constant features become 0.
+        ``"robust"`` (or True, or ``"auto"``): by median and interquartile range of the rows of
+        positive weight, with a smooth clip of outliers (:class:`bmsvm.scaling.Scaling`). False or
+        None: not at all. Constant features become 0.
     class_weight
         Weights of the classes as a dict, ``"balanced"`` or None. They multiply ``sample_weight``.
     grid

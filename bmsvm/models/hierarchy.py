@@ -107,6 +107,13 @@ def holds_precision(problem: Problem) -> bool:
     return float(problem.hyper.precision_shape) > weights
 
 
+def held_precision(problem: Problem) -> float | None:
+    """Return the prior mean of tau if the prior holds it there, else None."""
+    if not holds_precision(problem):
+        return None
+    return float(problem.hyper.precision_shape) / float(problem.hyper.precision_rate)
+
+
 def scores_of(columns: jax.Array, problem: Problem) -> jax.Array:
     """Scores Z, shape (n, c), of columns T, shape (n, k)."""
     return to_scores(columns, problem.labels, problem.coupling)

@@ -149,14 +149,15 @@ def probabilities_by_class(scores: Sequence[jax.Array], likelihood: str) -> list
     )
 
 
-def _softmax(logits: Sequence[jax.Array]) -> list[jax.Array]:
-    largest = functools.reduce(jnp.maximum, logits)
-    shares = [jnp.exp(each - largest) for each in logits]
-    inverse = 1.0 / functools.reduce(jnp.add, shares)
+def _softmax(logits: Sequence[Any]) -> list[Any]:
+    xp = np if isinstance(logits[0], np.ndarray) else jnp
+    largest = functools.reduce(xp.maximum, logits)
+    shares = [xp.exp(each - largest) for each in logits]
+    inverse = 1.0 / functools.reduce(xp.add, shares)
     return [share * inverse for share in shares]
 
 
-def _code_logits(functions: Sequence[jax.Array], noise_variance: Any) -> list[jax.Array]:
+def _code_logits(functions: Sequence[Any], noise_variance: Any) -> list[Any]:
     """``log N(code_j; f, sigma2 + s^2)`` of c arrays of functions, up to a common term.
 
     ``code_j . f = kappa f_j`` with ``kappa = c/(c - 1)``, as f sums to zero.
@@ -167,13 +168,13 @@ def _code_logits(functions: Sequence[jax.Array], noise_variance: Any) -> list[ja
 
 
 def probabilities_given_functions(
-    functions: Sequence[jax.Array], noise: Sequence[jax.Array], noise_variance: Any, likelihood: str
-) -> list[jax.Array]:
+    functions: Sequence[Any], noise: Sequence[Any], noise_variance: Any, likelihood: str
+) -> list[Any]:
     """``p(y = j | f)``, with the noise of the scores integrated out: c arrays of shape (...).
 
     The mean of :func:`probabilities_by_class` over points of the noise. ``squared``, a
     pseudo-likelihood, is integrated first and then normalised over the classes: in closed form
-    ``softmax_j(kappa f_j/(sigma2 + s^2))``, which needs no points.
+    ``softmax_j(kappa f_j/(sigma2 + s^2))``, which needs no points. NumPy arrays stay in NumPy.
 
     Parameters
     ----------

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, NamedTuple, cast
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
@@ -16,6 +15,7 @@ from bmsvm._validation import (
     check_row_weights,
     check_rows_and_labels,
 )
+from bmsvm.kernels.covariance import gram
 from bmsvm.kernels.factor import Factor, factorize
 from bmsvm.kernels.functions import (
     Kernel,
@@ -25,7 +25,6 @@ from bmsvm.kernels.functions import (
     Stationary,
     as_kernel,
     check_lengthscale,
-    gram,
     gram_of,
     median_distance,
 )
@@ -217,24 +216,25 @@ def prepare(
         labels = np.pad(labels, (0, spare_rows))
     name = "X" if precomputed else "kernel"
     data = _Data(rows, labels, len(classes), coupling, spare_rows, name)
-    # Factors are computed on the host in float64 before they are given to JAX.
+    # Factors are computed on the host in float64 before they are given to JAX, by device_put:
+    # jnp.asarray would compile a program for each shape.
     if approximation is not None:
         made = _low_rank(data, covariance, theta, approximation)
     else:
         made = _exact(data, covariance, theta)
     return Problem(
-        labels=jnp.asarray(labels, jnp.int32),
-        factor=jax.tree.map(jnp.asarray, made.factor),
-        masked=jax.tree.map(jnp.asarray, made.masked),
-        hyper=jax.tree.map(lambda value: jnp.asarray(float(value)), hyperparameters),
+        labels=jax.device_put(np.asarray(labels, np.int32)),
+        factor=jax.device_put(made.factor),
+        masked=jax.device_put(made.masked),
+        hyper=jax.device_put(jax.tree.map(float, hyperparameters)),
         n_classes=len(classes),
         coupling=coupling,
         likelihood=likelihood,
         grid=made.grid,
         family=made.family,
-        row_weights=None if weights is None else jnp.asarray(weights),
-        basis_map=jax.tree.map(jnp.asarray, made.basis_map),
-        remainder=None if made.remainder is None else jnp.asarray(made.remainder),
+        row_weights=jax.device_put(weights),
+        basis_map=jax.device_put(made.basis_map),
+        remainder=jax.device_put(made.remainder),
     )
 
 

@@ -147,7 +147,7 @@ class Problem:
 def check_precision(problem: Problem) -> None:
     """Raise ``ValueError`` if a problem was prepared in another precision than JAX now has."""
     # The basis may be in float32 by choice (``Nystrom(dtype="float32")``), the rest is not.
-    now, then = jnp.zeros(()).dtype, problem.factor.eigenvalues.dtype
+    now, then = jnp.result_type(float), problem.factor.eigenvalues.dtype
     if now != then:
         raise ValueError(
             f"problem must have the precision of JAX; it was prepared in {then}, and JAX is "

@@ -244,15 +244,16 @@ def log_evidence(cell: Cell, n_columns: int) -> np.ndarray:
 
 
 def functions_at(design: np.ndarray, moments: Moments, cell: Cell) -> tuple[np.ndarray, np.ndarray]:
-    """Posterior mean (m, k) and variance (m,) of ``b + Phi v`` at rows of Phi, shape (m, r).
+    """Posterior mean (..., m, k) and variance (..., m) of ``b + Phi v`` at rows of Phi (m, r).
 
-    At one cell. The variance is that of each column.
+    The variance is that of each column.
     """
     rotated = design if moments.rotation is None else design @ moments.rotation
-    by_intercept = 1 - rotated @ (cell.shrink * moments.ones)
-    mean = rotated @ (cell.shrink[:, None] * moments.codes) + by_intercept[:, None] * cell.intercept
-    variance = cell.noise * (rotated**2 @ cell.shrink) + by_intercept**2 / cell.information
-    return mean, variance
+    by_intercept = 1 - np.matvec(rotated, cell.shrink * moments.ones)
+    mean = rotated @ (cell.shrink[..., None] * moments.codes)
+    mean += by_intercept[..., None] * cell.intercept[..., None, :]
+    variance = cell.noise[..., None] * np.matvec(rotated**2, cell.shrink)
+    return mean, variance + by_intercept**2 / cell.information[..., None]
 
 
 def scores_given_functions(
@@ -270,17 +271,17 @@ def scores_given_functions(
 def without_own_label(
     mean: np.ndarray, variance: np.ndarray, codes: np.ndarray, information: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Mean (n, k) and variance (n,) of functions at rows, each without its own label, exactly.
+    """Mean and variance of functions at rows, each without its own label, exactly.
 
     Parameters
     ----------
     mean, variance
-        Of the posterior of all labels, shapes (n, k) and (n,).
+        Of the posterior of all labels, shapes (..., n, k) and (..., n), as those that are returned.
     codes
         C, shape (n, k).
     information
         ``1/N_i`` of each row's label, shape (n,).
     """
     kept = 1 - information * variance  # N_i [A^-1]_ii
-    share = (information * variance)[:, None]
-    return (mean - share * codes) / kept[:, None], variance / kept
+    share = (information * variance)[..., None]
+    return (mean - share * codes) / kept[..., None], variance / kept

@@ -268,9 +268,9 @@ def stacked_grid(
     values: np.ndarray, log_prior: np.ndarray, start: int, each: Sequence[tuple[Any, ...]]
 ) -> KernelGrid:
     """Stack the factors of all values of a grid, computed on the host, as JAX arrays."""
-    stacked = jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *each)
-    first = jnp.asarray(np.asarray(start))  # a Python integer would be of another type than moves
-    return KernelGrid(jnp.asarray(values), jnp.asarray(log_prior), first, *stacked)
+    stacked = jax.device_put(jax.tree.map(lambda *leaves: np.stack(leaves), *each))
+    first = np.asarray(start)  # a Python integer would be of another type than moves
+    return KernelGrid(*jax.device_put((values, log_prior, first)), *stacked)
 
 
 @dataclass(frozen=True)

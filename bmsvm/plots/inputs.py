@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from bmsvm._predicting import Predicting
 from bmsvm._validation import said
+from bmsvm.models.hierarchy import held_precision
 
 TOLERANCE = 1e-3
 """Largest difference between one and the sum of a row's probabilities."""
@@ -64,6 +65,19 @@ def draws_of(source: Any, name: str) -> np.ndarray:
     if draws.ndim < 2:
         raise ValueError(f"draws of {name!r} must have shape (chain, draw, ...); got {draws.shape}")
     return draws
+
+
+def held_precision_of(source: Any) -> float | None:
+    """Value at which the prior holds tau; None if it does not, or if the source has no prior.
+
+    An MCMC and a mapping have none; the others are those of :func:`draws_of`.
+    """
+    if is_arviz(source):
+        return source["posterior"]["precision"].attrs.get("held_near")
+    if isinstance(source, BaseEstimator):
+        source = check_model(source).posterior_
+    problem = getattr(source, "problem", None)
+    return None if problem is None else held_precision(problem)
 
 
 def check_probabilities(

@@ -25,16 +25,18 @@ MOST_CLASSES = 30
 def margins(source: Any, *, ax: Axes | None = None) -> Axes:
     """Draw the posterior mean scores of the training rows, and the hinge at -1/(c - 1).
 
-    A row's score for another class than its own is penalised right of the hinge, eq. (6). Of a
-    classifier with ``likelihood="squared"``, whose loss is the squared distance from the code of
-    the class, the codes 1 and -1/(c - 1) are drawn instead. Scores for the own class are filled
-    points, those for other classes hollow.
+    A score counts right of the hinge only: under ``hinge`` a score for another class than the row's
+    own is penalised there, eq. (6); under ``normalized`` it makes that class more probable, eq.
+    (21). Under ``squared``, whose loss is the squared distance from the code of the class, the
+    codes 1 and -1/(c - 1) are drawn instead. Scores for the own class are filled points, those for
+    other classes hollow.
 
     Parameters
     ----------
     source
         A fitted classifier; or ArviZ data with the labels, and the scores z or the functions f
-        (row, class), whose posterior means are then drawn.
+        (row, class), whose posterior means are then drawn. Data without an attribute
+        ``likelihood`` of their posterior have a hinge.
     ax
         Axes to draw on; new ones if None.
 
@@ -66,7 +68,7 @@ def margins(source: Any, *, ax: Axes | None = None) -> Axes:
             )
     line = ax.axvline(hinge, color=colour, linestyle="--", linewidth=1)
     label = f"hinge, {hinge:.3g}"
-    if isinstance(source, Predicting) and source.posterior_.problem.likelihood == "squared":
+    if _likelihood(source) == "squared":
         ax.axvline(1, color=colour, linestyle="--", linewidth=1)
         label = f"codes, {hinge:.3g} and 1"
     handles = {
@@ -79,6 +81,13 @@ def margins(source: Any, *, ax: Axes | None = None) -> Axes:
     ax.tick_params("y", labelsize="small" if c > 10 else None)
     ax.set(xlabel=f"posterior mean of {what}", ylim=(-0.6, c - 0.4))
     return ax
+
+
+def _likelihood(source: Any) -> str | None:
+    """Name of the likelihood, as far as the source says."""
+    if isinstance(source, Predicting):
+        return source.posterior_.problem.likelihood
+    return source["posterior"].attrs.get("likelihood")
 
 
 def _scores(source: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, str]:

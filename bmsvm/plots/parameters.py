@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 
 from bmsvm._validation import check_positive
-from bmsvm.plots.inputs import check_model, draws_of, is_arviz
+from bmsvm.plots.inputs import check_model, draws_of, held_precision_of, is_arviz
 from bmsvm.plots.style import (
     PALE,
     STRONG,
@@ -33,6 +33,8 @@ MOST_VALUES = 100
 
 def trace(source: Any, name: str = "precision", *, ax: Axes | None = None) -> Axes:
     """Draw each chain of a scalar; of a positive scalar, its logarithm.
+
+    The axis says so if the prior holds tau near a value, as after ``lengthscale="mode-cv"``.
 
     Parameters
     ----------
@@ -60,7 +62,9 @@ def trace(source: Any, name: str = "precision", *, ax: Axes | None = None) -> Ax
     if len(draws) <= MOST_CHAINS:
         legend_above(ax)
     symbol = SYMBOLS.get(name, name)
-    ax.set(xlabel="draw", ylabel=f"log {symbol}" if positive else symbol)
+    held = held_precision_of(source) if name == "precision" else None
+    told = "" if held is None else f"\n(held near {held:.3g})"
+    ax.set(xlabel="draw", ylabel=(f"log {symbol}" if positive else symbol) + told)
     return ax
 
 
@@ -68,6 +72,9 @@ def regularization(
     source: Any, *, gamma: float | None = None, bins: int = 40, ax: Axes | None = None
 ) -> Axes:
     """Draw the posterior of tau/sigma2, which corresponds to gamma in eq. (2).
+
+    The legend says so if the prior holds tau near a value, as after ``lengthscale="mode-cv"``: the
+    histogram then shows little but sigma2.
 
     Parameters
     ----------
@@ -91,8 +98,9 @@ def regularization(
     ax = axes_or_new(ax)
     low, high = ratio.min(), ratio.max()
     edges = np.geomspace(low, high, bins + 1) if high > low else np.array([low / 2, low * 2])
-    shares = np.full(ratio.size, 1 / ratio.size)
-    ax.hist(ratio, edges.tolist(), weights=shares, color=PALE, alpha=0.6, label="posterior")
+    shares, held = np.full(ratio.size, 1 / ratio.size), held_precision_of(source)
+    label = "posterior" if held is None else f"posterior\n(tau held near {held:.3g})"
+    ax.hist(ratio, edges.tolist(), weights=shares, color=PALE, alpha=0.6, label=label)
     median = np.median(ratio)
     ax.axvline(median, color=text_colour(), linewidth=1, label=f"median, {median:.3g}")
     if gamma is not None:

@@ -22,6 +22,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+TIE = 1e-9
+"""Probabilities that differ by less are equal: one does not have the smaller score."""
+
 
 class HeldOutRows(NamedTuple):
     """Training rows, each predicted without its label.
@@ -61,7 +64,7 @@ def conformal_sets(
     m, c, s = draws.shape
     own = held_out.probabilities[np.arange(len(held_out.labels)), held_out.labels]
     at_new = (held_out.weights @ draws.reshape(m * c, s).T).reshape(-1, m, c)
-    smaller = own[:, None, None] > at_new  # R_i < 1 - q_-i(y | x)
+    smaller = own[:, None, None] > at_new + TIE  # R_i < 1 - q_-i(y | x)
     if not by_class:
         return smaller.sum(axis=0) < level * (len(own) + 1)
     member = np.empty((m, c), bool)

@@ -15,7 +15,8 @@ therefore do not depend on the other rows. The noise of different rows is not in
 does not affect predictions of single rows.
 
 Rows are processed in blocks of one size, the last one padded, and draws in batches of one size.
-Memory is bounded, one compiled program is enough, and results do not depend on the grouping.
+Memory is bounded, and results do not depend on the grouping. All is NumPy but the mean over the
+noise, one compiled program, which ``squared`` does not need.
 """
 
 from __future__ import annotations
@@ -28,10 +29,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bmsvm.kernels.factor import RANK_MULTIPLE, Factor, projection
+from bmsvm._threads import few_blas_threads
+from bmsvm.kernels.factor import Factor, projection
 from bmsvm.kernels.functions import Kernel, Precomputed, own_values
 from bmsvm.kernels.low_rank import raw_basis
-from bmsvm.models.couplings import class_map, class_vector
+from bmsvm.models.couplings import class_map
 from bmsvm.models.likelihoods import probabilities_given_functions
 
 ROWS = 128
@@ -58,10 +60,10 @@ class Stage(NamedTuple):
     points
         Training rows, landmarks or frequencies, shape (m, p).
     projection
-        ``U diag(lambda)^(-1/2)``, shape (n, q), which maps K* to Phi*; q is the rank of K, rounded
-        up. With a basis of low rank, the rotation of its basis map.
+        ``U diag(lambda)^(-1/2)``, shape (n, q), which maps K* to Phi*; q is the rank of K. With a
+        basis of low rank, the rotation of its basis map.
     weights
-        v of each draw, shape (s, q', k) with q' <= q.
+        v of each draw, shape (s, q', k) with q' >= q; only the first q have a part.
     draws
         Indices of the draws, shape (s,).
     """
@@ -82,9 +84,9 @@ class Stage(NamedTuple):
         """
         if isinstance(self.kernel, Precomputed):
             values = np.pad(rows, ((0, 0), (0, len(self.projection) - rows.shape[1])))
-            return _product(values, self.projection), np.zeros(len(rows))
+            return values @ self.projection, np.zeros(len(rows))
         function = self.kernel.at(self.lengthscale)
-        inside = _product(raw_basis(self.kind, function, rows, self.points), self.projection)
+        inside = raw_basis(self.kind, function, rows, self.points) @ self.projection
         if not remainder:
             return inside, np.zeros(len(rows))
         own = own_values(self.kernel, self.lengthscale, rows)
@@ -114,27 +116,22 @@ class Draws(NamedTuple):
 class _Batch(NamedTuple):
     """Some draws, as many as ``DRAWS``, the last of them repeated.
 
-    weights (q, D k); intercept (D, c); outside, sigma/sqrt(tau) times the point of the remainder,
-    (D, k); noise, sigma times the points of the noise, (c, D, J); noise_variance, sigma2, (D,).
+    weights (q, k D); intercept (c, D); outside, sigma/sqrt(tau) times the point of the remainder,
+    (k, D); noise, sigma times the points of the noise, (c, D, J); noise_variance, sigma2, (D,).
     """
 
-    weights: jax.Array
-    intercept: jax.Array
-    outside: jax.Array
-    noise: jax.Array
-    noise_variance: jax.Array
+    weights: np.ndarray
+    intercept: np.ndarray
+    outside: np.ndarray
+    noise: np.ndarray
+    noise_variance: np.ndarray
 
 
 def projection_of(factor: Factor) -> np.ndarray:
-    """Projection in float64, of as many columns as the rank rounded up, zeros at the end."""
+    """Projection in float64, of as many columns as the rank."""
     basis, eigenvalues = (np.asarray(part, np.float64) for part in factor)
     rank = int(np.sum(eigenvalues > 0))  # they decrease
-    return padded_columns(projection(Factor(basis[:, :rank], eigenvalues[:rank])))  # type: ignore[arg-type]
-
-
-def padded_columns(matrix: np.ndarray) -> np.ndarray:
-    """Pad with columns of zeros up to a multiple of ``RANK_MULTIPLE``."""
-    return np.pad(matrix.astype(np.float64), ((0, 0), (0, -matrix.shape[1] % RANK_MULTIPLE)))
+    return projection(Factor(basis[:, :rank], eigenvalues[:rank]))  # type: ignore[arg-type]
 
 
 def pad_rows(rows: np.ndarray) -> tuple[np.ndarray, int]:
@@ -147,27 +144,28 @@ def pad_rows(rows: np.ndarray) -> tuple[np.ndarray, int]:
 def _batches(stage: Stage, draws: Draws, coupling: str) -> Iterator[tuple[np.ndarray, _Batch]]:
     """Draws of a stage in batches of ``DRAWS``: indices and parameters."""
     to_classes = class_map(coupling, draws.intercept.shape[1])
-    rank = int(np.sum(np.any(stage.projection != 0, axis=0)))
-    wide = stage.projection.shape[1]
+    rank = stage.projection.shape[1]
     for start in range(0, len(stage.draws), DRAWS):
         places = np.arange(start, min(start + DRAWS, len(stage.draws)))
         filled = np.concatenate([places, np.repeat(places[-1:], DRAWS - len(places))])
         numbers = stage.draws[filled]
         weights = stage.weights[filled, :rank].astype(np.float64)
-        flat = weights.transpose(1, 0, 2).reshape(weights.shape[1], -1)
-        scale = np.sqrt(draws.noise_variance[numbers])
+        scale = np.sqrt(draws.noise_variance[numbers].astype(np.float64))
         scores = scale[:, None, None] * draws.noise[numbers] @ to_classes
         spread = scale / np.sqrt(draws.precision[numbers])
         batch = _Batch(
-            weights=jnp.asarray(np.pad(flat, ((0, wide - len(flat)), (0, 0)))),
-            intercept=jnp.asarray(draws.intercept[numbers].astype(np.float64)),
-            outside=jnp.asarray(spread[:, None] * draws.outside[numbers]),
-            noise=jnp.asarray(
-                np.clip(np.moveaxis(scores, -1, 0), -LARGEST_SCORE, LARGEST_SCORE), LIGHT
-            ),
-            noise_variance=jnp.asarray(draws.noise_variance[numbers].astype(np.float64)),
+            weights=weights.transpose(1, 2, 0).reshape(rank, -1),
+            intercept=draws.intercept[numbers].T.astype(np.float64),
+            outside=(spread[:, None] * draws.outside[numbers]).T,
+            noise=_light(np.moveaxis(scores, -1, 0)),
+            noise_variance=_light(draws.noise_variance[numbers]),
         )
         yield stage.draws[places], batch
+
+
+def _light(values: np.ndarray) -> np.ndarray:
+    """Values clipped, in the type of probabilities."""
+    return np.clip(values, -LARGEST_SCORE, LARGEST_SCORE).astype(LIGHT)
 
 
 def functions_and_probabilities(
@@ -193,46 +191,45 @@ def functions_and_probabilities(
     empty = (len(rows), 0, 0)
     heights = np.empty(shape if functions else empty)
     chances = np.empty(shape if probabilities else empty, LIGHT)
+    to_classes = class_map(coupling, shape[1])
     for stage in stages:
-        inside, root = stage.basis(rows, remainder)
-        with jax.enable_x64(True):
+        with few_blas_threads(len(stage.points)), np.errstate(over="ignore", invalid="ignore"):
+            inside, root = stage.basis(rows, remainder)
             for numbers, batch in _batches(stage, draws, coupling):
-                at = _functions(inside, root, batch, coupling=coupling)
+                at = _functions(inside, root, batch, to_classes)
                 if functions:
-                    heights[:, :, numbers] = np.asarray(at)[:, :, : len(numbers)]
+                    heights[:, :, numbers] = at[:, :, : len(numbers)]
                 if probabilities:
-                    p = _probabilities(at, batch.noise, batch.noise_variance, likelihood=likelihood)
-                    chances[:, :, numbers] = np.asarray(p)[:, :, : len(numbers)]
+                    p = _probabilities(at, batch, likelihood)
+                    chances[:, :, numbers] = p[:, :, : len(numbers)]
     return heights, chances
 
 
-@functools.partial(jax.jit, static_argnames="coupling")
-def _functions(inside: jax.Array, root: jax.Array, batch: _Batch, *, coupling: str) -> jax.Array:
+def _functions(
+    inside: np.ndarray, root: np.ndarray, batch: _Batch, to_classes: np.ndarray
+) -> np.ndarray:
     """Class functions at rows, for a batch of draws: shape (m, c, D)."""
     columns = (inside @ batch.weights).reshape(len(inside), *batch.outside.shape)
-    columns = columns + root[:, None, None] * batch.outside
-    return jnp.swapaxes(class_vector(columns, coupling) + batch.intercept, 1, 2)
+    columns += root[:, None, None] * batch.outside
+    return to_classes.T @ columns + batch.intercept
 
 
-_multiply = jax.jit(jnp.matmul)
-
-
-def _product(left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """Matrix product in float64, by JAX, whose threads do not compete with those of BLAS."""
-    with jax.enable_x64(True):
-        return np.asarray(_multiply(left, right))
+def _probabilities(functions: np.ndarray, batch: _Batch, likelihood: str) -> np.ndarray:
+    """``p(y | f)``, noise of the scores integrated out, of functions (m, c, D): the same shape."""
+    light = _light(functions)
+    if likelihood == "squared":  # the noise is integrated in closed form
+        classes = np.moveaxis(light, 1, 0)
+        each = probabilities_given_functions(list(classes), [], batch.noise_variance, likelihood)
+        return np.stack(each, axis=1)
+    return np.asarray(_averaged(light, batch.noise, batch.noise_variance, likelihood=likelihood))
 
 
 @functools.partial(jax.jit, static_argnames="likelihood")
-def _probabilities(
+def _averaged(
     functions: jax.Array, noise: jax.Array, noise_variance: jax.Array, *, likelihood: str
 ) -> jax.Array:
-    """``p(y | f)``, noise of the scores integrated out, of functions (m, c, D): the same shape."""
-    light = jnp.clip(functions, -LARGEST_SCORE, LARGEST_SCORE).astype(noise.dtype)
+    """Probabilities of functions (m, c, D), averaged over points of the noise: the same shape."""
     each = probabilities_given_functions(
-        jnp.unstack(light, axis=1),
-        jnp.unstack(noise),
-        noise_variance.astype(noise.dtype),
-        likelihood,
+        jnp.unstack(functions, axis=1), jnp.unstack(noise), noise_variance, likelihood
     )
     return jnp.stack(each, axis=1)

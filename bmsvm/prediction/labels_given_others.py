@@ -28,8 +28,9 @@ import numpy as np
 import scipy.special
 
 from bmsvm.inference.table import regressions_of
+from bmsvm.kernels.covariance import gram
 from bmsvm.kernels.factor import factorize
-from bmsvm.kernels.functions import gram, is_distribution
+from bmsvm.kernels.functions import is_distribution
 from bmsvm.models import squared
 from bmsvm.models.problem import Problem, with_spare_rows
 from bmsvm.models.theta import named_parameters, nearest_on_grid

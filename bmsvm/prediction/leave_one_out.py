@@ -36,6 +36,9 @@ from bmsvm.models.quadrature import normal_points
 from bmsvm.models.theta import nearest_on_grid
 from bmsvm.models.whitening import matrix_function, shrinkage
 
+LARGEST_K = 0.7
+"""Pareto's k above which the prediction of a single row should not be trusted."""
+
 FEWEST_SMOOTHED = 30
 """Fewest draws for which the tail, a fifth of them, has the six that every ArviZ can fit."""
 
@@ -48,8 +51,8 @@ class LeaveOneOut(NamedTuple):
     probabilities
         Predictive class probabilities, shape (m, c).
     pareto_k
-        Shape of the tail of each row's weights, shape (m,); above 0.7 a row's prediction should
-        not be trusted.
+        Shape of the tail of each row's weights, shape (m,); above :data:`LARGEST_K` a row's
+        prediction should not be trusted.
     """
 
     log_score: np.ndarray
@@ -103,7 +106,9 @@ def _over_cavities(
     labels = problem.labels[rows]
     row_weights = None if problem.row_weights is None else problem.row_weights[rows]
 
-    def one(given):
+    def one(
+        given: tuple[dict[str, jax.Array], jax.Array | None],
+    ) -> tuple[jax.Array, jax.Array]:
         draw, point = given
         here = problem.at(draw.get("kernel"))
         columns = to_columns(draw["scores"], problem.labels, problem.coupling)
@@ -260,11 +265,11 @@ def _evaluate(
             "the problem are sampled off it"
         )
     dtype = problem.factor.basis.dtype
-    kept = {name: jnp.asarray(draws[name]) for name in ("scores", "noise_variance", "precision")}
+    kept = {name: draws[name] for name in ("scores", "noise_variance", "precision")}
     if problem.grid is not None:
         theta = np.asarray(draws["lengthscale"])
-        kept["kernel"] = jnp.asarray(nearest_on_grid(theta, np.asarray(problem.grid.values)))
-    nodes = jnp.asarray(normal_points(num_nodes, problem.n_columns, seed=0), dtype)
-    at = None if points is None else jnp.asarray(points, dtype)
-    log_means, each = _over_cavities(kept, nodes, at, jnp.asarray(rows), problem)
+        kept["kernel"] = nearest_on_grid(theta, np.asarray(problem.grid.values))
+    nodes = normal_points(num_nodes, problem.n_columns, seed=0).astype(dtype)
+    at = None if points is None else points.astype(dtype)
+    log_means, each = _over_cavities(kept, nodes, at, rows, problem)
     return np.asarray(log_means, float), np.asarray(each, float)

@@ -16,7 +16,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import scipy.linalg
 import scipy.special
@@ -89,16 +88,15 @@ def logistic_modes(
     seen = np.ones((n, folds + 1))
     seen[held, fold_of] = 0.0  # the last set has all rows
     modes = _modes(
-        jnp.asarray(turned, jnp.float32),
-        jnp.asarray(np.eye(n_classes)[labels], jnp.float32),
-        jnp.asarray(weights[:, None] / largest * seen, jnp.float32),
-        jnp.asarray(PRECISIONS * scale / largest, jnp.float32),
+        turned.astype(np.float32),
+        np.eye(n_classes, dtype=np.float32)[labels],
+        (weights[:, None] / largest * seen).astype(np.float32),
+        (PRECISIONS * scale / largest).astype(np.float32),
     )
     found = np.asarray(modes, np.float64)  # (T, axes, folds + 1, c)
     own = np.stack([turned[held] @ found[:, :, fold] for fold in range(folds)])  # (folds, T, h, c)
     left_out = own[fold_of, :, np.arange(len(held))].swapaxes(0, 1)  # (T, h, c)
-    scored = [best_power(each, labels[held], weights[held]) for each in left_out]
-    powers, scores = np.array(scored).T
+    powers, scores = best_power(left_out, labels[held], weights[held])
     factors = powers * scipy.special.softmax(scores)
     held_out = np.tensordot(factors, left_out, 1)
     *slopes, level = axes @ np.tensordot(factors, found[:, :, -1], 1)
@@ -106,7 +104,7 @@ def logistic_modes(
         root.to_design @ np.array(slopes),
         constant[0] * level,
         held_out,
-        best_power(held_out, labels[held], weights[held])[1],
+        float(best_power(held_out, labels[held], weights[held])[1]),
     )
 
 

@@ -29,7 +29,16 @@ from bmsvm.models.likelihoods import class_codes
 from bmsvm.models.problem import Problem
 from bmsvm.prediction.calibration import best_power
 
-__all__ = ["LeastSquares", "Root", "exact_roots", "judge", "least_squares", "roots_of"]
+__all__ = [
+    "Functions",
+    "LeastSquares",
+    "Root",
+    "best_functions",
+    "exact_roots",
+    "judge",
+    "least_squares",
+    "roots_of",
+]
 
 PRECISIONS = 10.0 ** (np.arange(-7, 3) / 2)
 """Values of tau, as parts of the mean of k(x, x)."""
@@ -41,7 +50,7 @@ OCTAVES = np.arange(-4, 5) / 2
 """Lengthscales: these powers of two times the median distance between rows."""
 
 SMALLEST_SHARE = 1e-3
-"""Pairs with a smaller weight are left out."""
+"""Pairs whose weight is a smaller part of the largest are left out."""
 
 TINY = float(np.finfo(np.float64).tiny)
 
@@ -111,14 +120,14 @@ class LeastSquares(NamedTuple):
 
 
 class _Solution(NamedTuple):
-    """Least squares at one tau.
+    """Least squares at each tau, or averaged over them.
 
     coefficients
-        Of the features, shape (q, c).
+        Of the features, shape (T, q, c) or (q, c).
     intercept
-        Shape (c,).
+        Shape (T, c) or (c,).
     held_out
-        Functions at the rows, each without its own label, shape (n, c).
+        Functions at the rows, each without its own label, shape (T, n, c) or (n, c).
     """
 
     coefficients: np.ndarray
@@ -128,20 +137,18 @@ class _Solution(NamedTuple):
 
 def _solutions(
     root: Root, codes: np.ndarray, weights: np.ndarray, precisions: np.ndarray
-) -> Iterator[_Solution]:
-    """Solutions at each tau, from one decomposition of the weighted Gram matrix."""
+) -> _Solution:
+    """Solve at each tau (T,), from one decomposition of the weighted Gram matrix."""
     exact, design = root.rotation is None, root.design
     moments = squared.moments_of(root.factor, codes, weights, orthonormal=exact)
     rotated = design if moments.rotation is None else design @ moments.rotation
-    moments = moments._replace(rotation=None)
-    for tau in precisions:
-        cell = squared.cell_at(moments, tau, 1.0, INTERCEPT_PRECISION)
-        mean, variance = squared.functions_at(rotated, moments, cell)
-        coefficients = weights[:, None] * (codes - mean) / tau  # A^-1 C / tau
-        if not exact:
-            coefficients = root.rotation @ (design.T @ coefficients)
-        held_out, _ = squared.without_own_label(mean, variance, codes, weights)
-        yield _Solution(coefficients, cell.intercept, held_out)
+    cells = squared.cell_at(moments, precisions, 1.0, INTERCEPT_PRECISION)
+    mean, variance = squared.functions_at(rotated, moments._replace(rotation=None), cells)
+    coefficients = weights[:, None] * (codes - mean) / precisions[:, None, None]  # A^-1 C / tau
+    if not exact:
+        coefficients = root.rotation @ (design.T @ coefficients)
+    held_out, _ = squared.without_own_label(mean, variance, codes, weights)
+    return _Solution(coefficients, cells.intercept, held_out)
 
 
 def roots_of(
@@ -190,14 +197,14 @@ def exact_roots(rows: np.ndarray, kernel: Kernel, lengthscale: Any = None) -> It
 
 
 class _Scored(NamedTuple):
-    """Solutions of each root (G,) at each tau (T,).
+    """Solutions of each root (G,).
 
     kernels, lengthscales
         Of the roots.
     kind, points
         The same of all roots.
     solutions
-        Shape (G, T).
+        At each tau (T,).
     powers, scores
         Best power of each, and its log score at left-out rows; shape (G, T).
     """
@@ -206,7 +213,7 @@ class _Scored(NamedTuple):
     lengthscales: list[Any]
     kind: str
     points: np.ndarray
-    solutions: list[list[_Solution]]
+    solutions: list[_Solution]
     powers: np.ndarray
     scores: np.ndarray
 
@@ -224,13 +231,33 @@ def _scored(
     kernels, thetas, found, scored = [], [], [], []
     for root in roots:
         scale = np.mean(root.factor.basis**2 @ root.factor.eigenvalues)  # mean of k(x, x)
-        solutions = list(_solutions(root, codes, weights, PRECISIONS * max(scale, TINY)))
-        scored.append([best_power(each.held_out, labels, weights) for each in solutions])
-        found.append(solutions)
+        found.append(_solutions(root, codes, weights, PRECISIONS * max(scale, TINY)))
+        scored.append(best_power(found[-1].held_out, labels, weights))
         kernels.append(root.kernel)
         thetas.append(root.lengthscale)
-    powers, scores = np.moveaxis(np.array(scored), -1, 0)  # (G, T) each
+    powers, scores = np.moveaxis(np.array(scored), 1, 0)  # (G, T) each
     return _Scored(kernels, thetas, root.kind, root.points, found, powers, scores)
+
+
+class Functions(NamedTuple):
+    """Class functions ``b + sum_i k(x, x_i) coefficients_i``, coefficients of shape (n, c)."""
+
+    kernel: Kernel
+    lengthscale: Any
+    coefficients: np.ndarray
+
+
+def best_functions(
+    roots: Iterable[Root], labels: np.ndarray, n_classes: int, weights: np.ndarray
+) -> Functions:
+    """Return the functions that predict left-out rows best, of exact Gram matrices.
+
+    Parameters are those of :func:`least_squares`.
+    """
+    found = _scored(roots, labels, n_classes, weights)
+    g, t = np.unravel_index(found.scores.argmax(), found.scores.shape)
+    coefficients = found.solutions[g].coefficients[t]
+    return Functions(found.kernels[g], found.lengthscales[g], coefficients)
 
 
 class Judged(NamedTuple):
@@ -240,10 +267,14 @@ class Judged(NamedTuple):
         exp of the weighted mean of log theta over the pairs (theta, tau).
     score
         Log of the sum over these pairs of the exponentials of their log scores.
+    grid, scores
+        Each theta, and the same sum over its pairs alone, shape (G,).
     """
 
     lengthscale: float
     score: float
+    grid: np.ndarray
+    scores: np.ndarray
 
 
 def judge(
@@ -261,8 +292,10 @@ def judge(
         As in :func:`least_squares`.
     """
     found = _scored(exact_roots(rows, kernel), labels, n_classes, weights)
-    theta = float(np.exp(found.shares.sum(axis=1) @ np.log(found.lengthscales)))
-    return Judged(theta, float(scipy.special.logsumexp(found.scores)))
+    grid = np.array(found.lengthscales)
+    theta = float(np.exp(found.shares.sum(axis=1) @ np.log(grid)))
+    scores = scipy.special.logsumexp(found.scores, axis=1)
+    return Judged(theta, float(scipy.special.logsumexp(scores)), grid, scores)
 
 
 def least_squares(
@@ -287,13 +320,13 @@ def least_squares(
         The fit, and log probabilities of each row without its label, shape (n, c).
     """
     found = _scored(roots, labels, n_classes, weights)
-    shares = np.where(found.shares < SMALLEST_SHARE, 0.0, found.shares)
+    negligible = found.shares < SMALLEST_SHARE * found.shares.max()
+    shares = np.where(negligible, 0.0, found.shares)
     factors = found.powers * shares / shares.sum()
 
     def averaged(g: int) -> _Solution:
         """Sum of the solutions of one root, times their factors."""
-        parts = zip(*found.solutions[g], strict=True)
-        return _Solution(*(np.tensordot(factors[g], np.array(part), 1) for part in parts))
+        return _Solution(*(np.tensordot(factors[g], part, 1) for part in found.solutions[g]))
 
     counted = [g for g in range(len(factors)) if np.any(factors[g] > 0)]
     terms = [averaged(g) for g in counted]

@@ -9,11 +9,12 @@ from typing import Any
 import jax
 import numpy as np
 
+from bmsvm.kernels.covariance import gram
 from bmsvm.kernels.factor import Factor, factorize
-from bmsvm.kernels.functions import Kernel, as_kernel, gram, is_distribution
+from bmsvm.kernels.functions import Kernel, as_kernel, is_distribution
 from bmsvm.models.problem import Problem
 from bmsvm.models.theta import KernelFamily, named_parameters, nearest_on_grid
-from bmsvm.prediction.evaluate import Stage, padded_columns, projection_of
+from bmsvm.prediction.evaluate import Stage, projection_of
 
 Flat = Callable[[str], np.ndarray]
 """From the name of a site to its draws, flat over chains: shape (s, ...)."""
@@ -58,7 +59,7 @@ def stages_of(
             kind, projection = "nystrom", projection_of(here)
         else:
             points = np.asarray(here.points, np.float64)
-            kind, projection = here.kind, padded_columns(np.asarray(here.rotation))
+            kind, projection = here.kind, np.asarray(here.rotation, np.float64)
         return Stage(kernel, theta, kind, points, projection, weights[draws], draws)
 
     return tuple(stage(*one) for one in each)

@@ -29,7 +29,7 @@ class Uncertainty(NamedTuple):
         functions would remove.
     exclusion
         Averaged probability of not being in a class, ``E exp(-(f_j + d)_+)`` of eq. (20), shape
-        (m, c). It is not ``1 - probabilities``.
+        (m, c). It is of the posterior, not calibrated, and is not ``1 - probabilities``.
     """
 
     probabilities: np.ndarray

@@ -13,6 +13,7 @@ import numpy as np
 from bmsvm import plots
 from bmsvm._version import __version__
 from bmsvm.convergence import SMALLEST_ESS
+from bmsvm.models.likelihoods import margin_offset
 from bmsvm.plots.margins import MOST_CLASSES as MOST_MARGINS
 from bmsvm.plots.regions import MOST_INSIDE
 from bmsvm.plots.style import COLOURS, LONGEST_LEGEND
@@ -20,11 +21,19 @@ from bmsvm.report import predicted
 from bmsvm.report.evaluation import Evaluation
 from bmsvm.report.figures import Figure, figure
 from bmsvm.report.parts import LONGEST_NAME, Section, Table, some
-from bmsvm.summary import Summary, shown
+from bmsvm.summary import Summary, about_precision, shown
 
 WORST_QUANTITIES = 8
 RESOLUTION = 48
 PACKAGES = ("jax", "numpyro", "numpy", "scikit-learn")
+MARGINS = {
+    "hinge": "Scores for other classes are penalised right of the hinge.",
+    "normalized": "Right of the hinge a larger score makes its class more probable.",
+    "squared": "The likelihood draws scores to the codes: 1 for the own class, {other:.3g} for "
+    "others.",
+}
+"""What scores mean, by likelihood."""
+
 SCALARS = {
     "precision": "log tau, the precision of the weights",
     "noise_variance": "log sigma2, the noise variance of the scores",
@@ -53,7 +62,7 @@ def build_sections(
     """
     rest = [
         Section("Posterior", figures=_posterior_figures(model, training)),
-        _chains(model, summary),
+        _draws(summary) if summary.independent else _chains(model, summary),
         _settings(model, summary),
     ]
     if found is None:
@@ -108,6 +117,15 @@ def _settings(model: Any, summary: Summary) -> Section:
     )
 
 
+def _draws(summary: Summary) -> Section:
+    """Return what there is to say about independent draws."""
+    text = (
+        f"{summary.facts['Draws']}. They come from a table of the posterior. There are no chains, "
+        "so nothing has to converge, and there is no R-hat, warm-up or trace."
+    )
+    return Section("Draws", texts=[text])
+
+
 def _chains(model: Any, summary: Summary) -> Section:
     """Return the worst quantities, the acceptance rates, and traces."""
     found = sorted(model.diagnostics_.items(), key=lambda item: -item[1].r_hat)
@@ -133,12 +151,21 @@ def _chains(model: Any, summary: Summary) -> Section:
         steps, size = (np.mean(samples[name]) for name in ("num_steps", "step_size"))
         texts.append(f"Mean number of Hamiltonian steps: {steps:.0f}, of size {size:.2g}.")
     traces = [
-        figure(functools.partial(_trace, model, name), f"Trace of {symbol}.", size=(5.2, 2.6))
+        figure(
+            functools.partial(_trace, model, name),
+            f"Trace of {symbol}.{_held(model) if name == 'precision' else ''}",
+            size=(5.2, 2.6),
+        )
         for name, symbol in SCALARS.items()
         if name in samples and samples[name].ndim == 2
     ]
     table = Table(("Quantity", "R-hat", "ESS"), rows, (1, 2)) if rows else None
     return Section("Chains", texts=texts, table=table, figures=traces)
+
+
+def _held(model: Any) -> str:
+    """Return what a caption adds where the prior of tau holds it."""
+    return " ".join(["", about_precision(model)]).rstrip()
 
 
 def _trace(model: Any, name: str, ax: Any) -> None:
@@ -155,22 +182,21 @@ def _posterior_figures(model: Any, training: tuple[np.ndarray, np.ndarray] | Non
         drawn.append(
             figure(
                 lambda ax: plots.decision_regions(model, X, y, resolution=RESOLUTION, ax=ax),
-                "Most probable class, paler where the predictive entropy is larger, with "
-                f"{rows} training rows.{again}",
+                "Most probable class, paler where the predictive entropy is larger; on dotted "
+                f"lines it is half of its maximum. With {rows} training rows, at their "
+                f"projections if there are more than two features.{again}",
                 size=(5.2 + beside, 3.7),
             )
         )
     if c <= MOST_MARGINS:
-        caption = (
-            "Mean scores of the training rows. Scores for other classes are penalised right of "
-            "the hinge."
-        )
+        meaning = MARGINS[model.posterior_.problem.likelihood].format(other=-margin_offset(c))
+        caption = f"Mean scores of the training rows. {meaning}"
         size = (5.2, max(3.7, 1.0 + 0.24 * c))
         drawn.append(figure(lambda ax: plots.margins(model, ax=ax), caption, size=size))
     drawn.append(
         figure(
             lambda ax: plots.regularization(model, ax=ax),
-            "Posterior of the regularisation tau / sigma2.",
+            f"Posterior of the regularisation tau / sigma2.{_held(model)}",
         )
     )
     if "lengthscale" in model.posterior_.samples and np.size(model.lengthscale_) == 1:

@@ -11,7 +11,6 @@ import numpy as np
 from bmsvm._inputs import is_precomputed
 from bmsvm._version import __version__
 from bmsvm.checkpoint import replacing
-from bmsvm.convergence import advice
 from bmsvm.plots.inputs import check_model
 from bmsvm.report.evaluation import Evaluation, evaluate
 from bmsvm.report.sections import build_sections, today
@@ -72,18 +71,12 @@ def report_html(
             found = evaluate(model, *data, rows=model.kept_rows_, seen=True)
         summary = summarise_model(model)
         sections = build_sections(model, summary, data, found)
-    remedy = advice(
-        model.diagnostics_,
-        num_chains=model.posterior_.shape[0],
-        num_warmup=int(model.run_.state.n_warmup),
-        num_samples=model.posterior_.shape[1],
-    )
     return _template().render(
         title=title or "Bayesian multicategory SVM",
         about=_about(summary, found),
         summary=summary,
         verdict=summary.verdict[0].upper() + summary.verdict[1:],
-        advice="" if remedy is None else remedy.removeprefix(f"{summary.verdict}: ") + ".",
+        advice=" ".join(f"{each}." for each in summary.advice),
         sections=sections,
     )
 

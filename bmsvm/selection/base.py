@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import jax
@@ -27,6 +27,9 @@ class Selection:
     """Priors for the chains: those that were given; if tau was chosen, with a prior around it."""
     num_rows: int
     """Number of rows that were used."""
+    pairs: tuple[tuple[Kernel, float], ...] = field(default=(), kw_only=True)
+    """Kernels and lengthscales of the least squares that are pooled with chains
+    (:class:`bmsvm.selection.kernel.Choice`). Empty: this kernel, at several lengthscales."""
 
 
 class Method:

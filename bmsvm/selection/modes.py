@@ -152,7 +152,8 @@ class ModeCV(Method):
     ) -> ModeSelection:
         """Return theta, and hyperparameters with a prior of tau around the chosen value."""
         rows, labels, weights, n_classes = data
-        covariance = best_kernel(candidates, rows, labels, n_classes, weights)
+        stationary = [check_stationary("ModeCV", each) for each in candidates]
+        covariance, _, pairs = best_kernel(stationary, rows, labels, n_classes, weights)
         median = median_distance(rows, covariance)
         thetas = median * 2.0**OCTAVES if self.grid is None else _values("grid", self.grid)
         given = PRECISIONS if self.precisions is None else self.precisions
@@ -168,10 +169,7 @@ class ModeCV(Method):
                     gram, _ = check_gram(gram_of(covariance, rows, thetas[number]))
                     root = _root(gram, weights)
                     scores = _held_out_modes(root, labels, n_classes, weights, held, taus)
-                    log_loss[number] = [
-                        np.mean([_calibrated_log_loss(each, labels, weights) for each in at_tau])
-                        for at_tau in scores
-                    ]
+                    log_loss[number] = _calibrated_log_loss(scores, labels, weights).mean(axis=1)
                     prior = _log_prior(thetas[number] / median, taus)
                     log_weights[number] = prior - weights.sum() * log_loss[number]
                     bar.update()
@@ -187,6 +185,7 @@ class ModeCV(Method):
             lengthscale=theta,
             hyperparameters=held_tau,
             num_rows=len(rows),
+            pairs=pairs,
             precision=tau,
             grid=thetas,
             precisions=taus,
@@ -275,9 +274,9 @@ def _path(
     return mode_path(root, targets, weights, taus, held_out, steps)
 
 
-def _calibrated_log_loss(scores: np.ndarray, labels: np.ndarray, weights: np.ndarray) -> float:
-    """Mean log-loss (weighted) of calibrated softmax probabilities of scores (n, c)."""
-    return -best_power(scores, labels, weights)[1] / float(weights.sum())
+def _calibrated_log_loss(scores: np.ndarray, labels: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Mean log-loss (weighted), shape (...), of calibrated probabilities of scores (..., n, c)."""
+    return -best_power(scores, labels, weights)[1] / weights.sum()
 
 
 def _outward(ratios: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

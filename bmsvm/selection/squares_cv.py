@@ -9,8 +9,8 @@ import numpy as np
 from bmsvm._validation import check_count
 from bmsvm.kernels.functions import Kernel
 from bmsvm.models.hyperparameters import Hyperparameters
-from bmsvm.prediction.squares import judge
 from bmsvm.selection.base import Chosen, Method, Selection, check_stationary
+from bmsvm.selection.kernel import best_kernel
 
 __all__ = ["SquaresCV"]
 
@@ -47,11 +47,11 @@ class SquaresCV(Method):
         """Return theta, with the hyperparameters as given."""
         rows, labels, weights, n_classes = data
         stationary = [check_stationary("SquaresCV", each) for each in candidates]
-        judged = [judge(rows, each, labels, n_classes, weights) for each in stationary]
-        best = int(np.argmax([each.score for each in judged]))
+        found = best_kernel(stationary, rows, labels, n_classes, weights)
         return Selection(
-            kernel=candidates[best],
-            lengthscale=judged[best].lengthscale,
+            kernel=found.kernel,
+            lengthscale=found.lengthscale,
             hyperparameters=hyperparameters,
             num_rows=len(labels),
+            pairs=found.pairs,
         )

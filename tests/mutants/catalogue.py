@@ -38,6 +38,7 @@ LOW_RANK = "bmsvm.kernels.low_rank"
 CONVERGENCE = "bmsvm.convergence"
 CALIBRATION = "bmsvm.prediction.calibration"
 CONFORMAL = "bmsvm.prediction.conformal"
+RELEVANCE = "bmsvm.selection.relevance"
 PREDICTIVE = "bmsvm.predictive"
 SQUARED = "bmsvm.models.squared"
 TABLE = "bmsvm.inference.table"
@@ -317,16 +318,121 @@ MUTANTS = (
     Mutant(
         "calibration: the share goes to the posterior",
         f"{CALIBRATION}:calibrated_draws",
-        "(1 - by.share) * centre + by.share * squares",
-        "by.share * centre + (1 - by.share) * squares",
+        "(1 - share) * centre + share * squares",
+        "share * centre + (1 - share) * squares",
         "test_calibration.py draws_are_those_of",
     ),
     Mutant(
         "calibration: the share of the score goes to the posterior",
         f"{CALIBRATION}:calibration_loss.loss_and_slope",
-        "(1 - share) * centre + share * squares",
-        "share * centre + (1 - share) * squares",
+        "centre + share * heard * (squares - centre)",
+        "squares + share * heard * (centre - squares)",
         "test_calibration.py loss_is_minus",
+    ),
+    Mutant(
+        "calibration: least squares are heard wherever they extrapolate",
+        f"{CALIBRATION}:reach",
+        "np.clip((largest - disagreements) / max(largest - usual, TINY), 0.0, 1.0)",
+        "np.ones(len(disagreements))",
+        "test_calibration.py least_squares_are_heard",
+    ),
+    Mutant(
+        "calibration: least squares are heard more than their share",
+        f"{CALIBRATION}:reach",
+        "np.clip((largest - disagreements) / max(largest - usual, TINY), 0.0, 1.0)",
+        "np.clip((largest - disagreements) / max(largest - usual, TINY), 0.0, 1.0) ** 0.5",
+        "test_calibration.py least_squares_are_heard",
+    ),
+    Mutant(
+        "calibration: the score hears least squares everywhere",
+        f"{CALIBRATION}:calibration_loss",
+        "reach(disagreement(draws, draw_weights), usual, n_classes)",
+        "np.ones(len(draws))",
+        "test_calibration.py loss_is_minus",
+    ),
+    Mutant(
+        "calibration: what disagrees is the labels of single draws",
+        f"{CALIBRATION}:disagreement",
+        "scipy.special.entr(mean).sum(axis=1) - np.sum(each * weights, axis=1)",
+        "scipy.special.entr(mean).sum(axis=1)",
+        "test_calibration.py least_squares_are_heard",
+    ),
+    Mutant(
+        "relevance: slopes are averaged with their sign",
+        f"{RELEVANCE}:mean_squared_slopes.of_feature",
+        "((gram * slope) @ coefficients) ** 2",
+        "(gram * slope) @ coefficients",
+        "test_relevance.py slopes_are_those",
+    ),
+    Mutant(
+        "relevance: all rows have the same weight",
+        f"{RELEVANCE}:mean_squared_slopes",
+        "weights / weights.sum()",
+        "np.full(len(weights), 1 / len(weights))",
+        "test_relevance.py slopes_are_those",
+    ),
+    Mutant(
+        "relevance: features of no slope are left out",
+        f"{RELEVANCE}:log_slopes",
+        "slopes / mean + SMALLEST",
+        "slopes / mean + 1e-9",
+        "test_relevance.py no_feature_is_left_out",
+    ),
+    Mutant(
+        "relevance: what is chance is not shrunk",
+        f"{RELEVANCE}:relevance",
+        "reliability([(logs(one), logs(other)) for one, other in pairs])",
+        "1.0",
+        "test_relevance.py of_many_features_without",
+    ),
+    Mutant(
+        "relevance: reliability of a half, not of all rows",
+        f"{RELEVANCE}:reliability",
+        "max(0.0, 2 * rho / (1 + rho))",
+        "max(0.0, rho)",
+        "test_relevance.py reliability_is",
+    ),
+    Mutant(
+        "relevance: halves share rows",
+        f"{RELEVANCE}:halves",
+        "np.sort(order[1::2])",
+        "np.sort(order[::2])",
+        "test_relevance.py halves_have_equal",
+    ),
+    Mutant(
+        "relevance: the slope of a Laplacian kernel is that of a Gaussian one",
+        "bmsvm.kernels.functions:Laplacian.log_slope",
+        "-np.sign(differences)",
+        "-differences",
+        "test_relevance.py slopes_are_those",
+    ),
+    Mutant(
+        "relevance: training rows are shown in the wrong units",
+        "bmsvm.scaling:Scaling.invert",
+        "np.asarray(rows, np.float64) / self.relevance",
+        "np.asarray(rows, np.float64)",
+        "test_relevance.py default_multiplies",
+    ),
+    Mutant(
+        "relevance: learned also where the lengthscale is given",
+        "bmsvm.classifier:BMSVMClassifier._weighed",
+        'self.standardize != "auto" or scaling is None or method_of(settings) is None',
+        'self.standardize != "auto" or scaling is None',
+        "test_relevance.py features_count_alike",
+    ),
+    Mutant(
+        "relevance: new rows are weighed, training rows are not",
+        "bmsvm.classifier:BMSVMClassifier._weighed",
+        "return rows * factors",
+        "return rows",
+        "test_relevance.py default_multiplies",
+    ),
+    Mutant(
+        "relevance: rows count alike whatever their weights",
+        "bmsvm.classifier:BMSVMClassifier._weighed",
+        "relevance(rows, labels, len(self.classes_), weights)",
+        "relevance(rows, labels, len(self.classes_), np.ones(len(rows)))",
+        "test_relevance.py weights_of_the_rows",
     ),
     Mutant(
         "calibration: the spread is ignored",
@@ -357,6 +463,34 @@ MUTANTS = (
         "test_calibration.py loss_is_minus",
     ),
     Mutant(
+        "calibration: labels are always thought to depend on the features",
+        f"{CALIBRATION}:unrelated",
+        "float(scipy.special.expit(score_0 - score + FITTED))",
+        "0.0",
+        "test_calibration.py unrelated_to_the",
+    ),
+    Mutant(
+        "calibration: frequencies of the classes are certain",
+        f"{CALIBRATION}:calibrated_draws",
+        "np.random.default_rng(0).dirichlet(by.counts, numbers.max() + 1)[numbers].T",
+        "(by.counts / by.counts.sum())[:, None]",
+        "test_calibration.py frequencies_are_as_uncertain",
+    ),
+    Mutant(
+        "calibration: what is chosen by the labels costs nothing",
+        f"{CALIBRATION}:unrelated",
+        "score_0 - score + FITTED",
+        "score_0 - score",
+        "test_calibration.py unrelated_to_the",
+    ),
+    Mutant(
+        "calibration: rows without features are predicted with their own label",
+        f"{CALIBRATION}:unrelated",
+        "np.maximum(counts[labels] - weights, 0.5)",
+        "counts[labels]",
+        "test_calibration.py unrelated_to_the",
+    ),
+    Mutant(
         "calibration: rows count alike whatever their weights",
         f"{CALIBRATION}:best_calibration",
         "each[kept]",
@@ -367,7 +501,7 @@ MUTANTS = (
         "calibration: pairs of theta and tau are scored without it",
         "bmsvm.selection.modes:_calibrated_log_loss",
         "-best_power(scores, labels, weights)[1]",
-        "-weights @ scipy.special.log_softmax(scores, axis=1)[np.arange(len(labels)), labels]",
+        "-(scipy.special.log_softmax(scores)[..., np.arange(len(labels)), labels] @ weights)",
         "test_modes.py scored_after_calibration",
     ),
     Mutant(
@@ -387,7 +521,7 @@ MUTANTS = (
     Mutant(
         "conformal sets: the comparison of scores is reversed",
         f"{CONFORMAL}:conformal_sets",
-        "own[:, None, None] > at_new",
+        "own[:, None, None] > at_new + TIE",
         "own[:, None, None] < at_new",
         "test_conformal.py sets_are_those_of_the_definition",
     ),
@@ -415,8 +549,8 @@ MUTANTS = (
     Mutant(
         "conformal sets: held-out draws are centred without their weights",
         f"{PREDICTIVE}:PredictiveDistribution.held_out_rows",
-        "calibrated_draws(q, held_out.squares, self.calibration, weights)",
-        "calibrated_draws(q, held_out.squares, self.calibration)",
+        "calibrated_draws(q, held_out.squares, self.calibration, weights, numbers)",
+        "calibrated_draws(q, held_out.squares, self.calibration, None, numbers)",
         "test_predictive.py conformal_sets_compare_left_out_rows",
     ),
     Mutant(
@@ -541,14 +675,14 @@ MUTANTS = (
     ),
     Mutant(
         "calibration: sharpening has the weak prior of flattening",
-        f"{CALIBRATION}:calibration_loss",
+        f"{CALIBRATION}:log_prior",
         "[SHARPENED, *scales[1:]]",
         "scales",
         "test_calibration.py minus_the_log_score",
     ),
     Mutant(
         "calibration: flattened draws scatter as the others do",
-        f"{CALIBRATION}:calibration_loss",
+        f"{CALIBRATION}:log_prior",
         "SPREAD_BY_POWER * below",
         "0.0",
         "test_calibration.py minus_the_log_score",
@@ -562,21 +696,28 @@ MUTANTS = (
     ),
     Mutant(
         "calibration: labels hardly move the spread from that of the posterior",
-        f"{CALIBRATION}:calibration_loss",
+        f"{CALIBRATION}:log_prior",
         "np.log1p(z[2] ** 2)",
         "0.5 * z[2] ** 2",
         "test_calibration.py minus_the_log_score",
     ),
     Mutant(
+        "least squares: pairs are averaged whatever their scores",
+        "bmsvm.prediction.squares:_Scored.shares",
+        "scipy.special.softmax(self.scores)",
+        "np.full(self.scores.shape, 1 / self.scores.size)",
+        "test_kernel_choice.py score_of_a_kernel",
+    ),
+    Mutant(
         "kernel: the worse one is chosen",
         "bmsvm.selection.kernel:best_kernel",
-        "np.argmax(scores)",
-        "np.argmin(scores)",
+        "np.argmax([each.score for each in judged])",
+        "np.argmin([each.score for each in judged])",
         "test_kernel_choice.py suits_is_chosen",
     ),
     Mutant(
         "kernel: squares-cv takes the lengthscale of the first kernel",
-        "bmsvm.selection.squares_cv:SquaresCV.choose",
+        "bmsvm.selection.kernel:best_kernel",
         "judged[best].lengthscale",
         "judged[0].lengthscale",
         "test_kernel_choice.py suits_is_chosen",
@@ -584,9 +725,16 @@ MUTANTS = (
     Mutant(
         "kernel: the score is that of the best pair alone",
         "bmsvm.prediction.squares:judge",
-        "scipy.special.logsumexp(found.scores)",
-        "np.max(found.scores)",
+        "float(scipy.special.logsumexp(scores))",
+        "float(np.max(scores))",
         "test_kernel_choice.py is_that_of_refitting",
+    ),
+    Mutant(
+        "kernel: least squares of one lengthscale are pooled",
+        "bmsvm.selection.kernel:best_kernel",
+        "found.scores >= least",
+        "found.scores == found.scores.max()",
+        "test_kernel_choice.py pairs_that_count",
     ),
     Mutant(
         "kernel: every lengthscale starts from Euclidean distances",
@@ -710,8 +858,8 @@ MUTANTS = (
     Mutant(
         "squared: variance of the intercept forgotten",
         f"{SQUARED}:functions_at",
-        "cell.noise * (rotated**2 @ cell.shrink) + by_intercept**2 / cell.information",
-        "cell.noise * (rotated**2 @ cell.shrink)",
+        "variance + by_intercept**2 / cell.information[..., None]",
+        "variance",
         "test_squared.py regression_of_the_codes",
     ),
     Mutant(
