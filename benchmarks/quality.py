@@ -39,6 +39,9 @@ SETTINGS: dict[str, dict] = {
     # Not the default: asked for by --kinds.
     "bmsvm chains": {"likelihood": "normalized"},
     "bmsvm gaussian": {"kernel": "gaussian"},
+    "bmsvm not pooled": {"predictive": "calibrated"},
+    "bmsvm robust scaling": {"standardize": "robust"},
+    "bmsvm standard scaling": {"standardize": "standard"},
     "bmsvm squares-cv": {"lengthscale": "squares-cv"},
     "bmsvm sample": {"lengthscale": "sample"},
     "bmsvm as averaged": {"lengthscale": "squares-cv", "predictive": "posterior"},

@@ -15,6 +15,8 @@
 ``letters``    16,000 rows of 26 classes that overlap, two clusters each: the same beside a tuned,
                calibrated SVC, whose grid is searched on 4000 rows.
 ``classes``    500 rows of 50 classes: seconds of a fit and of predicting 500 rows.
+``nodes``      ``likelihood="normalized"``, r = 64: how far class probabilities by 16 points for
+               the noise of the scores, as in predictions, are from those by 1024, by rows.
 ``million``    A million rows, r = 512, five classes, ``likelihood="squared"``: seconds of a fit,
                and peak memory over that before the data, against that of Phi.
 
@@ -359,6 +361,32 @@ def classes() -> dict:
     return found
 
 
+def nodes(sizes: tuple[int, ...] = (1000, 10_000, 100_000), many: int = 1024) -> dict:
+    """Means over 256 new rows, for few draws: the error is that of the integral of each draw."""
+    found = {}
+    for n in sizes:
+        X, y = synthetic(n + 256)
+        fit = BMSVMClassifier(
+            likelihood="normalized", lengthscale=LENGTHSCALE, approximation=Nystrom(rank=64),
+            num_chains=2, num_warmup=60, num_samples=16, predictive="posterior", random_state=0,
+        ).fit(X[:n], y[:n])  # fmt: skip
+        posterior, rows = fit.posterior_, fit.standardized_rows(X[n:])
+        means = []
+        for points in (16, many):
+            parts = posterior.evaluate(rows, functions=False, points=points)
+            each = np.concatenate([part.probabilities for part in parts])
+            means.append(each.mean(axis=-1, dtype=np.float64))
+        apart = np.abs(means[0] - means[1])
+        own = [each[np.arange(256), y[n:]] for each in means]
+        found[n] = {
+            "mean difference": float(apart.mean()),
+            "largest difference": float(apart.max()),
+            "difference of log-loss": float(np.mean(np.log(own[1]) - np.log(own[0]))),
+        }
+        print(n, "  ".join(f"{name} {x:.2g}" for name, x in found[n].items()), flush=True)
+    return found
+
+
 def million_in_a_process(n: int) -> dict:
     peak = Peak()
     X, y = synthetic(n)
@@ -387,7 +415,9 @@ def million(n: int) -> dict:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--parts", default="cost,mixing,rival,exact,svc,letters,classes,million")
+    parser.add_argument(
+        "--parts", default="cost,mixing,rival,exact,svc,letters,classes,nodes,million"
+    )
     parser.add_argument("--rows", default="5000,20000,80000", help="of the first part")
     parser.add_argument("--mixing-rows", type=int, default=5000)
     parser.add_argument("--million-rows", type=int, default=1_000_000)
@@ -401,6 +431,7 @@ def main() -> None:
         "svc": svc,
         "letters": letters,
         "classes": classes,
+        "nodes": nodes,
         "million": lambda: million(options.million_rows),
     }
     for part in options.parts.split(","):

@@ -4,10 +4,13 @@ Each cell is a process of its own: it imports what it needs, fits, predicts as m
 most 1000), and then fits and predicts once more, which shows what is left without imports and
 compilation. ``bmsvm first`` starts with an empty cache of compiled programs, ``bmsvm`` with the
 cache that it left. All methods of a size run one after the other, so that ratios are of one run.
+Each finished size is kept in the output file and not measured again; a cell that takes longer than
+the limit is kept as such.
 
-    python benchmarks/times.py                       # the table of docs/benchmarks.md, hours
+    python benchmarks/times.py                       # the table of docs/troubleshooting.md, hours
     python benchmarks/times.py --rows 300 1000       # some sizes
     python benchmarks/times.py --digits              # the 1797 rows of digits
+    python benchmarks/times.py --table               # what the output file has
 
 Rows are Gaussian clusters of 20 features that overlap, two for each class.
 """
@@ -116,8 +119,8 @@ def fit_and_predict(spec: dict) -> dict:
     return {"log_loss": float(-np.log(own).mean()), "error": float((p.argmax(1) != labels).mean())}
 
 
-def measure(spec: dict, limit: float) -> dict | None:
-    """Run a cell in a process of its own; None if it takes longer than the limit."""
+def measure(spec: dict, limit: float) -> dict:
+    """Run a cell in a process of its own; without times if it takes longer than the limit."""
     given = json.dumps({**spec, "here": str(Path(__file__).parent)})
     try:
         done = subprocess.run(
@@ -128,36 +131,66 @@ def measure(spec: dict, limit: float) -> dict | None:
             env={**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)},
         )
     except subprocess.TimeoutExpired:
-        return None
+        return {"limit": limit}
     if done.returncode:
-        print(done.stderr[-2000:], file=sys.stderr)
-        return None
+        raise RuntimeError(f"{spec}: {done.stderr[-2000:]}")
     return json.loads(done.stdout.splitlines()[-1])
 
 
+def cell(found: dict) -> str:
+    """Seconds of a fresh process / of a second fit, or the limit that they exceed."""
+    if not found:
+        return "–"
+    if "limit" in found:
+        return f"> {found['limit']:.0f}"
+    return f"{found['fresh_seconds']:.1f} / {found['again_seconds']:.1f}"
+
+
+def ratio(found: dict, base: dict) -> str:
+    """Seconds of a fresh process over those of another method."""
+    if not all("fresh_seconds" in each for each in (found, base)):
+        return "–"
+    return f"{found['fresh_seconds'] / base['fresh_seconds']:.1f}"
+
+
 def table(records: list[dict]) -> str:
-    """Seconds of a fresh process / of a second fit, and the ratio to SVC, by size."""
-    lines = ["| data | " + " | ".join(METHODS) + " | first / svc | bmsvm / svc |"]
+    """Seconds of each method and the ratio to SVC, by size."""
+    lines = ["| rows x classes | " + " | ".join(METHODS) + " | first / svc | bmsvm / svc |"]
     lines.append("|---" * (len(METHODS) + 3) + "|")
-    sizes = list(dict.fromkeys((r["data"], r["rows"], r["classes"]) for r in records))
-    for size in sizes:
-        here = {r["method"]: r for r in records if (r["data"], r["rows"], r["classes"]) == size}
-        cells = []
-        for method in METHODS:
-            found = here.get(method, {}).get("found")
-            cells.append(
-                "–"
-                if found is None
-                else f"{found['fresh_seconds']:.1f} / {found['again_seconds']:.1f}"
-            )
-        base = here.get("svc", {}).get("found")
-        for method in ("bmsvm first", "bmsvm"):
-            found = here.get(method, {}).get("found")
-            both = base and found
-            cells.append(f"{found['fresh_seconds'] / base['fresh_seconds']:.1f}" if both else "–")
-        name = "digits" if size[0] == "digits" else f"{size[1]} x {size[2]}"
-        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    for size in sorted({size_of(each) for each in records}):
+        here = {r["method"]: r["found"] for r in records if size_of(r) == size}
+        of = [here.get(method, {}) for method in METHODS]
+        ratios = [
+            ratio(here.get(name, {}), here.get("svc", {})) for name in ("bmsvm first", "bmsvm")
+        ]
+        name = f"{size[1]} x {size[2]}" + (" (digits)" if size[0] == "digits" else "")
+        lines.append(f"| {name} | " + " | ".join([*map(cell, of), *ratios]) + " |")
     return "\n".join(lines)
+
+
+def size_of(record: dict) -> tuple[str, int, int]:
+    """Kind of data, rows and classes of a record."""
+    return record["data"], record["rows"], record["classes"]
+
+
+def kept(output: Path) -> list[dict]:
+    """Records of the output file; the newest of each cell."""
+    if not output.exists():
+        return []
+    every = [json.loads(line) for line in output.read_text().splitlines()]
+    return list({(*size_of(each), each["method"]): each for each in every}.values())
+
+
+def measure_size(size: tuple[str, int, int], methods: list[str], limit: float, output: Path):
+    """Measure all methods of a size one after the other, and keep what they take."""
+    kind, n, c = size
+    with tempfile.TemporaryDirectory() as cache:
+        for method in methods:
+            record = {"data": kind, "rows": n, "classes": c, "method": method}
+            record["found"] = measure({**record, "cache": cache}, limit)
+            with output.open("a") as file:
+                file.write(json.dumps(record) + "\n")
+            print(n, c, method, record["found"], file=sys.stderr, flush=True)
 
 
 def main() -> None:
@@ -168,24 +201,17 @@ def main() -> None:
     parser.add_argument("--digits", action="store_true", help="the digits of scikit-learn only")
     parser.add_argument("--limit", type=float, default=1800, help="seconds of one cell")
     parser.add_argument("--output", type=Path, default=RESULTS)
+    parser.add_argument("--table", action="store_true", help="only print what the file has")
     options = parser.parse_args()
     sizes = [("clusters", n, c) for n in options.rows for c in options.classes]
     if options.digits:
         sizes = [("digits", 1797, 10)]
-    records = []
-    for kind, n, c in sizes:
-        with tempfile.TemporaryDirectory() as cache:
-            for method in options.methods:
-                if n > MOST_ROWS.get(method, n):
-                    continue
-                spec = {"data": kind, "rows": n, "classes": c, "method": method, "cache": cache}
-                found = measure(spec, options.limit)
-                record = {name: value for name, value in spec.items() if name != "cache"}
-                records.append({**record, "found": found})
-                with options.output.open("a") as file:
-                    file.write(json.dumps(records[-1]) + "\n")
-                print(n, c, method, found, file=sys.stderr, flush=True)
-    print(table(records))
+    for size in [] if options.table else sizes:
+        done = {each["method"] for each in kept(options.output) if size_of(each) == size}
+        wanted = [each for each in options.methods if size[1] <= MOST_ROWS.get(each, size[1])]
+        if not done.issuperset(wanted):
+            measure_size(size, wanted, options.limit, options.output)
+    print(table(kept(options.output)))
 
 
 if __name__ == "__main__":
