@@ -44,7 +44,7 @@ from bmsvm.machines import Grid
 #
 # The default of the classifier is a fourth way, `ModeCV`, which is not in the paper. It cross-validates modes instead of
 # posteriors, which is fast, and chooses $\tau$ together with $\theta$. The default also chooses between a Gaussian and a
-# Laplacian kernel; here it is Gaussian.
+# Laplacian kernel, and weighs the features by their relevance; here the kernel is Gaussian and features count alike.
 
 # %%
 n, m = 150, 2000  # small: 64, 200
@@ -59,6 +59,7 @@ ways = {
 }
 length = {
     "kernel": "gaussian",
+    "standardize": "robust",
     "num_chains": num_chains,
     "num_warmup": num_warmup,
     "num_samples": num_samples,

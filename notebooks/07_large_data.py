@@ -34,7 +34,7 @@ warnings.simplefilter("ignore", UserWarning)
 # The Gram matrix has $n^2$ entries. It is factored once before sampling, $O(n^3)$. After that each step of a trajectory is a
 # product with an $n \times n$ matrix, $O(n^2 c)$, and a sweep has tens of such steps. The lengthscale is fixed here, so there is one
 # factorisation. (By default it is chosen by cross-validation on at most 512 rows; `model.selection_.num_rows` is the number of
-# rows.) `likelihood="normalized"` asks for chains: of more than about 700 rows of three classes the default runs none.
+# rows.) `likelihood="normalized"` asks for chains: of more than 1000 rows of three classes the default runs none.
 #
 # The cell fits waveform for each $n$. The time of the first fit includes compilation. The time of a sweep is measured by
 # continuing the chains.
