@@ -45,7 +45,7 @@ def test_every_moment_of_a_crash_leaves_what_was_complete(whole, tmp_path, monke
     """The directory is copied at every renaming of a file; each copy is what a crash would leave.
 
     Files are only ever written under other names, so that these are all the moments there are.
-    Zarr writes from several threads; one at a time renames, so that no file moves while it is copied.
+    Zarr writes from several threads. One at a time renames, so no file moves while it is copied.
     """
     copies, original, alone = [], os.replace, threading.Lock()
 
