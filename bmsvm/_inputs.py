@@ -6,6 +6,7 @@ import warnings
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, validate_data
@@ -84,8 +85,9 @@ def _words(X: Any, estimator: str) -> str:
         "X must have numbers; could not convert string to float: "
         f"{said(cells[row, columns[0]])} in row {row}, column {names[0]}. Encode columns of "
         "categories first, make_pipeline(make_column_transformer((OneHotEncoder("
-        f'handle_unknown="ignore"), [{", ".join(names)}]), remainder="passthrough"), '
-        f"{estimator}()) with sklearn.compose, sklearn.pipeline and sklearn.preprocessing"
+        f'handle_unknown="ignore", sparse_output=False), [{", ".join(names)}]), '
+        f'remainder="passthrough"), {estimator}()) with sklearn.compose, sklearn.pipeline and '
+        "sklearn.preprocessing"
     )
 
 
@@ -124,7 +126,11 @@ class KernelInputs:
         """
         try:
             return validate_data(self, X, *args, dtype=np.float64, **kwargs)
-        except TypeError:
+        except TypeError as error:
+            if scipy.sparse.issparse(X):
+                raise TypeError(
+                    f"{error} A OneHotEncoder in front returns one with sparse_output=False."
+                ) from None
             if hasattr(X, "columns"):
                 _check_no_dates(X)
             raise

@@ -42,7 +42,9 @@ class Table(NamedTuple):
             raise TableError(self._unknown(column, option))
         cells = self.columns[column]
         if filled and "" in cells:
-            raise self.error(column, cells.index(""), "the cell is empty")
+            raise self.error(
+                column, cells.index(""), "the cell is empty; fill it in, or remove this row"
+            )
         return cells
 
     def _unknown(self, column: str, option: str) -> str:
@@ -75,7 +77,10 @@ class Table(NamedTuple):
         if cells[bad].lower() not in MISSING:
             hint = ""
             if droppable:
-                hint = f"; remove a unit, or leave the column out with --drop {column!r}"
+                hint = (
+                    "; remove a unit, write categories as columns of 0 and 1, or leave the column "
+                    f"out with --drop {column!r}"
+                )
             raise self.error(column, bad, f"{cells[bad][:40]!r} is not a finite number{hint}")
         what = "the cell is empty" if not cells[bad] else f"{cells[bad]!r} is a missing value"
         count = sum(cell.lower() in MISSING for cell in cells)

@@ -191,7 +191,10 @@ def check_no_missing_labels(labels: np.ndarray) -> None:
         missing = label is None or type(label).__name__ == "NAType"  # that of pandas
         missing |= isinstance(label, float | np.inexact) and not bool(np.isfinite(label))
         if missing or (isinstance(label, np.datetime64 | np.timedelta64) and np.isnat(label)):
-            raise ValueError(f"y must not have missing or infinite labels; got y[{row}] = {label}")
+            raise ValueError(
+                f"y must not have missing or infinite labels; got y[{row}] = {label}. Leave such "
+                "rows out of X and y"
+            )
 
 
 def check_discrete_labels(labels: np.ndarray) -> None:

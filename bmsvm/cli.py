@@ -36,7 +36,7 @@ MEANING = {
     "coupling": "of the scores of the classes",
     "kernel": "covariance function",
     "approximation": "of the Gram matrix; auto: nystrom beyond 2000 rows, else exact",
-    "sampler": "auto: by the likelihood and the approximation",
+    "sampler": "auto: table, without chains, for squared; else hmc",
     "standardize": "scaling of the features; auto: robust, and by relevance if theta is chosen",
 }
 """What these options are."""

@@ -9,6 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.preprocessing import StandardScaler
 
+from bmsvm._validation import check_choice, check_matrix
+
 Standardize = bool | Literal["auto", "robust", "standard"] | None
 """Type of the parameter ``standardize`` of estimators."""
 
@@ -75,6 +77,11 @@ class Scaling:
 
     def apply(self, rows: np.ndarray) -> np.ndarray:
         """Return scaled rows (m, p). Rows that are finite stay finite."""
+        if np.shape(rows)[-1:] != self.centre.shape:
+            raise ValueError(
+                f"rows must have {len(self.centre)} columns, as those have that the scaling was "
+                f"learned from; got shape {np.shape(rows)}"
+            )
         return (self._clipped(rows) - self.mean_after) / self.scale_after * self.relevance
 
     def invert(self, rows: np.ndarray) -> np.ndarray:
@@ -133,7 +140,8 @@ def learn(
     ``"robust"`` learns from at most 100,000 rows and 2^24 numbers, a random sample that depends
     only on the shape of the rows.
     """
-    values = np.asarray(rows)
+    check_choice("how", how, ("robust", "standard"))
+    values = check_matrix(rows)
     if how == "standard":
         return _standard(values, weights)
     return _robust(_sample(values))

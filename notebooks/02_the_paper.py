@@ -298,7 +298,7 @@ def diagnose(chains, title):
     for j, name in enumerate(("log sigma2", "log tau")):
         each = chains[..., j]
         print(
-            f"{title:14s} {name:10s} mean {each.mean():5.2f} +- {float(az.mcse(each)):.2f}, "
+            f"{title:14s} {name:10s} mean {each.mean():5.2f} +- {az.mcse(each).item():.2f}, "
             f"R-hat {float(az.rhat(each)):.2f}, effective draws {float(az.ess(each)):5.0f} of {each.size}"
         )
 

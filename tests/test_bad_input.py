@@ -7,9 +7,10 @@ import jax
 import numpy as np
 import pytest
 import scipy.sparse
-from numpyro.infer import MCMC
+from numpyro.infer import MCMC, NUTS
 
 import bmsvm
+from bmsvm.models import hierarchical_model
 
 N, P = 9, 2
 X = np.random.default_rng(0).normal(size=(N, P))
@@ -190,6 +191,27 @@ def test_labels_must_be_given() -> None:
     sampler = bmsvm.BMSVMGibbs(lengthscale=1.0)
     with pytest.raises(ValueError, match=r"^y\b"):
         MCMC(sampler, num_warmup=1, num_samples=1).run(jax.random.key(0), X)
+
+
+@pytest.mark.parametrize(
+    ("key", "got"),
+    [(0, "0"), (None, "None"), (X, r"shape \(9, 2\)"), (jax.random.split(jax.random.key(0)), "sh")],
+)
+def test_a_key_that_is_none_is_named(key: Any, got: str) -> None:
+    with pytest.raises(ValueError, match=rf"^rng_key must be .*jax\.random\.key\(0\).*; got {got}"):
+        bmsvm.run_chains(bmsvm.BMSVMGibbs(lengthscale=1.0), key, X, y)
+
+
+def test_a_sampler_of_another_kind_is_named() -> None:
+    with pytest.raises(ValueError, match=r"^kernel must be a BMSVMGibbs\(\.\.\.\); got NUTS"):
+        bmsvm.run_chains(NUTS(hierarchical_model), jax.random.key(0), X, y)  # type: ignore[arg-type]
+
+
+def test_the_error_of_a_kernel_of_single_rows_says_what_it_is_called_with() -> None:
+    with pytest.raises(TypeError) as caught:
+        by_prepare(X, y, kernel=lambda a, b: float(a @ b), lengthscale=None)
+    (note,) = (each for each in caught.value.__notes__ if "bmsvm" in each)
+    assert "kernel with two matrices of rows, (9, 2) and (9, 2): it must return" in note
 
 
 GOOD_DATA = {

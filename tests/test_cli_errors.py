@@ -48,7 +48,7 @@ def new(tmp_path):
         ("a,b,y\n1,2,x\n1,2,z,3\n", "line 3: 4 cells"),
         (
             "a,b,y\n1,2,x\n1,many,z\n",
-            "'many' is not a finite number; remove a unit, or leave the column out",
+            "'many' is not a finite number; remove a unit, write categories as columns of 0 and 1",
         ),
         ("a,b,y\n1,2,x\n1,1_0,z\n", "line 3, column 'b': '1_0' is not a finite number"),
         ("a,b,y\n1,2,x\n1,inf,z\n", "line 3, column 'b': 'inf' is not a finite number"),
@@ -63,7 +63,7 @@ def new(tmp_path):
             "a,y\n1,0.5\n2,1.5\n3,2.5\n4,3.5\n",
             "--target must be a column of classes; 'y' has 4 different values in 4 rows",
         ),
-        ("a,y\n1,x\n2,x\n", "--target must have at least 2 classes; got 1 class, 'x'"),
+        ("a,y\n1,x\n2,x\n", "--target must be a column of at least 2 classes; 'y' has one, 'x'"),
         (b"a,y\n1,\xff\n", "must be text in UTF-8"),
     ],
 )
@@ -158,7 +158,7 @@ def test_swapped_files_are_noticed(capsys, model, new, tmp_path):
     assert f"Try: bmsvm predict {model} {new}" in line
     page = tmp_path / "report.html"
     line = fails(capsys, "report", new, "--held-out", model, "--target", "y", "-o", page)
-    assert f"Try: bmsvm report {model} --held-out {new}" in line
+    assert f"Try: bmsvm report {model} --held-out {new} --target COLUMN -o FILE" in line
     line = fails(capsys, "fit", model, "--target", "y", "-o", tmp_path / "m.bmsvm")
     assert f"DATA must be a CSV file; {str(model)!r} is a model file" in line
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.sparse
 from sklearn.compose import make_column_transformer
 from sklearn.impute import SimpleImputer
 from sklearn.pipeline import make_pipeline
@@ -54,7 +55,8 @@ def test_the_error_for_missing_values_names_the_imputer(estimator, frame, column
 def test_the_error_for_strings_names_the_encoder(estimator, frame, column):
     with pytest.raises(ValueError, match=f"'red' in row 0, column {column}") as error:
         estimator().fit(with_words(frame), Y)
-    assert f'OneHotEncoder(handle_unknown="ignore"), [{column}])' in advice(error)
+    encoder = 'OneHotEncoder(handle_unknown="ignore", sparse_output=False)'
+    assert f"({encoder}, [{column}])" in advice(error)
 
 
 @pytest.mark.parametrize("estimator", ESTIMATORS)
@@ -87,7 +89,7 @@ def test_the_error_for_a_missing_label_says_where_it_is(missing, kind):
 @pytest.mark.parametrize("dtype", [object, "Int64", float])
 def test_the_error_for_a_missing_number_says_where_it_is(dtype):
     codes = pd.Series([0, 1, 2, 1, None, *[0, 1] * (len(Y) // 2)][: len(Y)], dtype=dtype)
-    with pytest.raises(ValueError, match=r"y must not have missing .* labels; got y\[4\] = "):
+    with pytest.raises(ValueError, match=r"y must not have missing .* got y\[4\] = .* rows out"):
         BMSVMClassifier().fit(X, codes)
 
 
@@ -97,6 +99,30 @@ def test_what_is_proposed_works():
             BMSVMClassifier().fit(rows, Y)
         model = eval(advice(error), PIPELINE).fit(rows, Y)
         assert model.score(rows, Y) > 0.8
+
+
+def test_what_is_proposed_works_with_many_categories():
+    # The encoder alone would return a sparse matrix.
+    table = pd.DataFrame({"age": X[:, 0], "town": [f"town {row % 10}" for row in range(30)]})
+    with pytest.raises(ValueError, match="make_pipeline") as error:
+        BMSVMClassifier().fit(table, Y)
+    model = eval(advice(error), PIPELINE).fit(table, Y)
+    assert model.predict_proba(table).shape == (30, 2)
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+def test_the_error_for_sparse_matrices_names_the_option_of_the_encoder(estimator):
+    with pytest.raises(TypeError, match=r"Sparse data .* sparse_output=False"):
+        estimator().fit(scipy.sparse.csr_array(X), Y)
+
+
+def test_categories_and_missing_values_at_once():
+    table = pd.DataFrame({"age": X[:, 0], "colour": ["red", "blue", np.nan] * 10})
+    table.loc[3, "age"] = np.nan
+    encoder = OneHotEncoder(handle_unknown="ignore", sparse_output=False)
+    encode = make_column_transformer((encoder, ["colour"]), remainder="passthrough")
+    model = PIPELINE["BMSVMClassifier"]()
+    assert make_pipeline(encode, SimpleImputer(), model).fit(table, Y).score(table, Y) > 0.8
 
 
 def test_new_rows_are_told_the_same():

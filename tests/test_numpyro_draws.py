@@ -135,6 +135,13 @@ def test_weights_that_were_integrated_out_are_drawn_given_the_scores(nuts):
     assert found.probabilities(NEW).shape == (5, C)
 
 
+def test_what_is_no_run_is_named():
+    unfinished = MCMC(BMSVMGibbs(lengthscale=2.0), num_warmup=1, num_samples=1)
+    for given, got in ((unfinished, "MCMC that has not run"), ({}, "dict"), (None, "NoneType")):
+        with pytest.raises(ValueError, match=f"^mcmc must be a .* run of bmsvm.*; got {got}$"):
+            Posterior.from_numpyro(given)
+
+
 def test_what_is_missing_or_does_not_fit_is_named(gibbs, nuts):
     with pytest.raises(ValueError, match="X must be given: the run holds a problem"):
         Posterior.from_numpyro(nuts)

@@ -83,8 +83,11 @@ def test_probabilities_and_labels_are_checked():
             plots.reliability(bad, y)
     with pytest.raises(ValueError, match=r"classes must .*\(2,\)"):
         plots.rejection(CHANCES, TRUTH, classes=["a", "b"])
-    with pytest.raises(ValueError, match=r"y must .* 0, 1, 2; got y\[0\]"):
+    with pytest.raises(ValueError, match=r"^classes must be given, .* 3 columns, and y has 2"):
         plots.rejection(CHANCES, ["x", "x", "y", "y"])
+    for draw in (plots.reliability, plots.rejection, plots.ternary):
+        with pytest.raises(ValueError, match=r"^probabilities .*predict_proba\(X\); got Figure$"):
+            draw(Figure(), None)
 
 
 def test_rejection_keeps_the_surest(ax):

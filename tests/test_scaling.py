@@ -179,6 +179,20 @@ def test_a_scaling_checks_itself():
             Scaling(**{**good, name: value})
 
 
+def test_what_does_not_fit_is_refused():
+    found = learn(X, "robust")
+    for refused, message in (
+        (lambda: learn(X, "Robust"), "how must be one of 'robust', 'standard'; got 'Robust'"),
+        (lambda: learn(X, "auto"), "how must be one of 'robust', 'standard'; got 'auto'"),
+        (lambda: learn(np.where(X > 0, np.nan, X), "robust"), "X must be finite; .* = nan"),
+        (lambda: learn(X[:, 0], "standard"), "X must have two dimensions"),
+        (lambda: found.apply(X[:, :4]), r"rows must have 5 columns, .*; got shape \(401, 4\)"),
+        (lambda: found.apply(X[:, :1]), r"rows must have 5 columns, .*; got shape \(401, 1\)"),
+    ):
+        with pytest.raises(ValueError, match=f"^{message}"):
+            refused()
+
+
 # In estimators ---------------------------------------------------------------------------------
 
 LABELS = np.arange(30) % 3

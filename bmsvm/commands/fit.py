@@ -83,8 +83,13 @@ def _labels(cells: list[str]) -> np.ndarray:
 
 
 def _check_classes(target: str, labels: np.ndarray) -> None:
-    """Raise ``ValueError`` if labels (n,) are mostly different: measurements or names of rows."""
+    """Raise ``ValueError`` if labels (n,) are all the same, or mostly different."""
     count = len(np.unique(labels))
+    if count < 2:
+        raise ValueError(
+            f"--target must be a column of at least 2 classes; {target!r} has one, "
+            f"{labels[0].item()!r:.40}"
+        )
     if count > max(len(labels) / 2, 3):
         raise ValueError(
             f"--target must be a column of classes; {target!r} has {count} different values in "

@@ -31,7 +31,7 @@ def run(options: argparse.Namespace) -> None:
         write_report(model_of(options.model), options.output, title=options.title)
         say(f"wrote {options.output}")
         return
-    right = "bmsvm report {model} --held-out {data}"
+    right = "bmsvm report {model} --held-out {data} --target COLUMN -o FILE"
     check_unswapped(options.model, options.held_out, right)
     model, table = model_of(options.model), data_of(options.held_out)
     labels = _labels_for(model, table, options.target)

@@ -18,10 +18,11 @@ from typing import Any, Literal, cast
 import jax
 import numpy as np
 from jax.typing import ArrayLike
+from numpyro.util import is_prng_key
 
 from bmsvm._arrays import for_pickling, unpickled
 from bmsvm._progress import progress
-from bmsvm._validation import check_choice, check_positive, check_sweeps
+from bmsvm._validation import check_choice, check_positive, check_sweeps, said
 from bmsvm.checkpoint import CHUNK, Checkpoint
 from bmsvm.inference.gibbs import BMSVMGibbs
 from bmsvm.inference.samplers import Table
@@ -221,6 +222,14 @@ def run_chains(
     check_sweeps("num_warmup", num_warmup, smallest=0)
     check_sweeps("num_samples", num_samples)
     check_sweeps("num_chains", num_chains)
+    if not isinstance(kernel, BMSVMGibbs):
+        raise ValueError(f"kernel must be a BMSVMGibbs(...); got {type(kernel).__name__}")
+    if not is_prng_key(rng_key):
+        got = said(rng_key) if np.ndim(rng_key) == 0 else f"shape {np.shape(rng_key)}"
+        raise ValueError(
+            "rng_key must be a random key of JAX, such as jax.random.key(0), in "
+            f"run_chains(kernel, rng_key, X, y); got {got}"
+        )
     if kernel.is_block:
         raise ValueError("a block BMSVMGibbs(model=...) runs in numpyro.infer.Gibbs only")
     if isinstance(X, Problem):

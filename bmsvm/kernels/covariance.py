@@ -94,7 +94,15 @@ def gram(
         values = np.asarray(kernel(left, right))
     else:
         with jax.enable_x64(True):
-            values = np.asarray(_evaluate(kernel, jnp.asarray(left), jnp.asarray(right)))
+            try:
+                values = np.asarray(_evaluate(kernel, jnp.asarray(left), jnp.asarray(right)))
+            except Exception as error:
+                error.add_note(
+                    f"bmsvm called kernel with two matrices of rows, {left.shape} and "
+                    f"{right.shape}: it must return the matrix of their values, "
+                    f"({len(left)}, {len(right)})"
+                )
+                raise
     shape = (left.shape[0], right.shape[0])
     if values.shape != shape:
         raise ValueError(

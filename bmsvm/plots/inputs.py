@@ -91,7 +91,13 @@ def check_probabilities(
         The probabilities; the index of each label in the classes; the classes: those given, else
         those of ``y`` if all appear there, else 0, 1, ....
     """
-    values = np.asarray(probabilities, np.float64)
+    try:
+        values = np.asarray(probabilities, np.float64)
+    except (TypeError, ValueError):
+        raise ValueError(
+            "probabilities must be numbers of shape (m, c), such as model.predict_proba(X); got "
+            f"{type(probabilities).__name__}"
+        ) from None
     if values.ndim != 2 or values.shape[1] < 2 or not len(values):
         raise ValueError(f"probabilities must have shape (m, c); got {values.shape}")
     valid = np.all(values >= 0, axis=1) & (abs(values.sum(axis=1) - 1) <= TOLERANCE)
@@ -103,8 +109,13 @@ def check_probabilities(
         )
     c = values.shape[1]
     if classes is None:
-        classes = np.unique(np.asarray(y))
-        classes = classes if len(classes) == c else np.arange(c)
+        found = np.unique(np.asarray(y))
+        classes = found if len(found) == c else np.arange(c)
+        if not set(found.tolist()) <= set(classes.tolist()):
+            raise ValueError(
+                "classes must be given, classes=model.classes_: probabilities have "
+                f"{c} columns, and y has {len(found)} different labels"
+            )
     names = np.asarray(classes)
     if names.shape != (c,):
         raise ValueError(

@@ -33,7 +33,8 @@ def rejection(
     y
         Their labels, shape (m,).
     classes
-        Names of the classes, shape (c,).
+        Names of the classes, shape (c,), in the order of the columns: ``model.classes_``. Default:
+        the labels of y if there are c different ones, else 0, ..., c - 1.
     doubt
         Rows with the largest values are rejected first, shape (m,): for example the epistemic
         uncertainty. Default: one less the largest probability.

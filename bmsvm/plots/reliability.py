@@ -74,7 +74,8 @@ def reliability(
     y
         Their labels, shape (m,).
     classes
-        Names of the classes, shape (c,), in the order of the columns.
+        Names of the classes, shape (c,), in the order of the columns: ``model.classes_``. Default:
+        the labels of y if there are c different ones, else 0, ..., c - 1.
     of
         The class whose probability is judged. Default: the most probable class of each row.
     bins

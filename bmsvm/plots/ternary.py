@@ -28,7 +28,8 @@ def ternary(
     y
         Labels, shape (m,), which determine the markers.
     classes
-        Names of the classes, shape (3,).
+        Names of the classes, shape (3,), in the order of the columns: ``model.classes_``. Default:
+        the labels of y if there are three different ones, else 0, 1, 2.
     ax
         Axes to draw on; new ones if None.
 
@@ -42,7 +43,7 @@ def ternary(
         raise ValueError(f"ternary is for three classes: probabilities must be (m, 3); got {shape}")
     if y is None and classes is None:
         classes = np.arange(3)
-    labels = np.repeat(np.asarray(classes)[:1], shape[0]) if y is None else y
+    labels = np.repeat(np.asarray(classes)[:1], shape[0] if shape else 0) if y is None else y
     chances, codes, names = check_probabilities(probabilities, labels, classes)
     ax = axes_or_new(ax)
     colour = text_colour()

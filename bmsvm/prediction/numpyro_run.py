@@ -42,7 +42,12 @@ def data_of_run(mcmc: Any) -> tuple[Problem, Any, Any]:
     if isinstance(mcmc, Run):
         return mcmc.problem, None, None
     # MCMC keeps the arguments of the run under these names only; ArviZ reads them too.
-    args, keywords = mcmc._args, mcmc._kwargs
+    args, keywords = getattr(mcmc, "_args", None), getattr(mcmc, "_kwargs", None)
+    if args is None or keywords is None:
+        raise ValueError(
+            "mcmc must be a numpyro.infer.MCMC that has run, or a run of bmsvm.run_chains; got "
+            f"{type(mcmc).__name__}" + (" that has not run" if hasattr(mcmc, "sampler") else "")
+        )
     first = args[0] if args else keywords.get("X", keywords.get("problem"))
     if isinstance(first, Problem):
         return first, None, None
