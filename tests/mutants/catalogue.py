@@ -42,6 +42,7 @@ RELEVANCE = "bmsvm.selection.relevance"
 PREDICTIVE = "bmsvm.predictive"
 SQUARED = "bmsvm.models.squared"
 TABLE = "bmsvm.inference.table"
+REGRESSION = "bmsvm.models.regression"
 PERSISTENCE = "bmsvm.persistence"
 ENCODING = "bmsvm._encoding"
 CHECKPOINT = "bmsvm.checkpoint"
@@ -906,9 +907,9 @@ MUTANTS = (
     ),
     Mutant(
         "table: volume of a cell forgotten",
-        f"{TABLE}:PosteriorTable._covered",
-        "np.log(self.step**2 * lattice.root[0, 0] * lattice.root[1, 1])",
-        "np.log(self.step**2)",
+        "bmsvm.inference.lattice:covered",
+        "np.log(step**2 * lattice.root[0, 0] * lattice.root[1, 1])",
+        "np.log(step**2)",
         "test_table.py posterior_by_brute_force",
     ),
     Mutant(
@@ -920,14 +921,14 @@ MUTANTS = (
     ),
     Mutant(
         "table: what the basis leaves is not divided by tau",
-        f"{TABLE}:RegressionOfCodes.sigma2",
+        f"{REGRESSION}:RegressionOfCodes.sigma2",
         "self.remainder / tau",
         "self.remainder",
         "test_table.py what_a_basis_leaves",
     ),
     Mutant(
         "table: unequal weights with the information of the noise alone",
-        f"{TABLE}:RegressionOfCodes._uneven_moments",
+        f"{REGRESSION}:RegressionOfCodes._uneven_moments",
         "x + self.scale2 / self.known",
         "x + self.scale2 * self.known",
         "test_table.py posterior_by_brute_force",
