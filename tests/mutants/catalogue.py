@@ -35,7 +35,7 @@ LIKELIHOODS = "bmsvm.models.likelihoods"
 THETA = "bmsvm.models.theta"
 BLOCKS = "bmsvm.inference.blocks"
 LOW_RANK = "bmsvm.kernels.low_rank"
-CONVERGENCE = "bmsvm.convergence"
+CONVERGENCE = "bmsvm.convergence.diagnosis"
 CALIBRATION = "bmsvm.prediction.calibration"
 CONFORMAL = "bmsvm.prediction.conformal"
 RELEVANCE = "bmsvm.selection.relevance"
@@ -417,15 +417,15 @@ MUTANTS = (
     Mutant(
         "relevance: learned also where the lengthscale is given",
         "bmsvm.classifier:BMSVMClassifier._weighed",
-        'self.standardize != "auto" or scaling is None or method_of(settings) is None',
+        'self.standardize != "auto" or scaling is None or method_of(plan.settings) is None',
         'self.standardize != "auto" or scaling is None',
         "test_relevance.py features_count_alike",
     ),
     Mutant(
         "relevance: new rows are weighed, training rows are not",
         "bmsvm.classifier:BMSVMClassifier._weighed",
-        "return rows * factors",
-        "return rows",
+        "data._replace(rows=rows * factors)",
+        "data",
         "test_relevance.py default_multiplies",
     ),
     Mutant(
@@ -662,8 +662,8 @@ MUTANTS = (
     ),
     Mutant(
         "classifier: rows of weight zero for the paper's sampler too",
-        "bmsvm.classifier:BMSVMClassifier._spare_rows",
-        "isinstance(as_sampler(self.sampler), Paper)",
+        "bmsvm.classifier:BMSVMClassifier.fit",
+        "plan.as_printed",
         "False",
         "test_classifier_prediction.py moves_by_the_printed_ratio",
     ),
@@ -816,7 +816,7 @@ MUTANTS = (
     ),
     Mutant(
         "acceptance: mean of all chains",
-        f"{CONVERGENCE}:sampler_checks",
+        "bmsvm.convergence.checks:sampler_checks",
         "float(accepted.min())",
         "float(accepted.mean())",
         "test_convergence.py hardly_moves",
