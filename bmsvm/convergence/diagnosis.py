@@ -16,8 +16,8 @@ below :data:`SMALLEST_ESS` with probability 0.04, one of 200 with 0.0003, and on
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.stats
@@ -106,12 +106,17 @@ def _two_chains(values: np.ndarray) -> np.ndarray:
     return values[0, : 2 * half].reshape(2, half, -1)
 
 
+def _by_arviz(statistic: Callable[[Any], Any], values: np.ndarray) -> np.ndarray:
+    """Compute a statistic of each quantity of (chain, draw, quantity), without warnings."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return np.asarray(statistic(arviz.convert_to_dataset({"x": values}))["x"])
+
+
 def _r_hats(values: np.ndarray) -> np.ndarray:
     """R-hat of quantities (chain, draw, quantity); infinite where all chains are constant."""
     values = _two_chains(values)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        found = np.asarray(arviz.rhat(arviz.convert_to_dataset({"x": values}))["x"])
+    found = _by_arviz(arviz.rhat, values)
     # Constant chains at different values have no variance to divide by, up to rounding.
     still = np.all(np.ptp(values, axis=1) == 0, axis=0)
     return np.where(np.isfinite(found) & ~still, found, np.inf)
@@ -121,10 +126,7 @@ def _sizes(values: np.ndarray) -> np.ndarray:
     """Effective sample size by ArviZ of each quantity of (chain, draw, quantity)."""
     if values.shape[-1] == 0:
         return np.zeros(0)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        data = arviz.convert_to_dataset({"x": _two_chains(values)})
-        found = np.asarray(arviz.ess(data)["x"])
+    found = _by_arviz(arviz.ess, _two_chains(values))
     return np.where(np.isfinite(found), found, 0.0)
 
 

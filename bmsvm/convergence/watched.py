@@ -11,7 +11,6 @@ import scipy.special
 from bmsvm.models.couplings import class_map
 from bmsvm.models.likelihoods import margin_offset
 from bmsvm.models.problem import Problem
-from bmsvm.models.theta import nearest_on_grid
 
 WATCHED_ROWS = 10
 """Training rows at which the functions are watched."""
@@ -38,7 +37,7 @@ def _functions_at(
         design = np.asarray(basis)[rows] * np.sqrt(np.asarray(eigenvalues))
         columns = np.einsum("mr,sdrk->sdmk", design, weights)
     else:
-        index = nearest_on_grid(samples["lengthscale"], np.asarray(problem.grid.values))
+        index = problem.grid.index_of(samples["lengthscale"])
         bases, each = (np.asarray(part) for part in problem.grid.factors)
         designs = bases[:, rows] * np.sqrt(each)[:, None]
         columns = np.einsum("sdmr,sdrk->sdmk", designs[index], weights)

@@ -31,7 +31,7 @@ from bmsvm.models.likelihoods import LIKELIHOODS
 from bmsvm.models.numpyro_model import observation_model, position_of_sites
 from bmsvm.models.prepare import as_lengthscale, chooses_lengthscale, prepare
 from bmsvm.models.problem import Problem, check_precision
-from bmsvm.models.theta import Sampled
+from bmsvm.models.theta import Sampled, is_sampled
 
 
 class BMSVMGibbs(MCMCKernel):
@@ -116,9 +116,7 @@ class BMSVMGibbs(MCMCKernel):
         ----------
         printed_ratio
             Whether theta moves by the ratio printed in section 4.1, which does not leave the
-            posterior invariant (docs/paper.md). It has the determinant of the Gram matrix, which
-            must not be singular: no row may be given twice, and theta does not go where it is
-            numerically singular. With 178 rows hardly any move is accepted.
+            posterior invariant; see :meth:`bmsvm.BMSVMClassifier.paper`.
         **settings
             Arguments of the class that replace the paper's.
         """
@@ -133,8 +131,7 @@ class BMSVMGibbs(MCMCKernel):
     @property
     def samples_theta(self) -> bool:
         """Whether the kernel's parameters are sampled."""
-        named = isinstance(self.lengthscale, str) and self.lengthscale == "sample"
-        return named or isinstance(self.lengthscale, Sampled) or isinstance(self.kernel, Parametric)
+        return is_sampled(self.lengthscale) or isinstance(self.kernel, Parametric)
 
     @property
     def default_fields(self) -> tuple[str, ...]:

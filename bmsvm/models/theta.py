@@ -8,7 +8,7 @@ sampler treats both alike: :meth:`bmsvm.models.Problem.at` returns the problem a
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, cast
 
@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 import scipy.linalg
+from jax.typing import ArrayLike
 from numpyro.distributions import biject_to
 
 from bmsvm._validation import check_bounds, check_choice, check_count, check_flag
@@ -177,6 +178,10 @@ class KernelGrid(NamedTuple):
     basis_map: BasisMap | None = None
     remainder: jax.Array | None = None
 
+    def index_of(self, lengthscales: ArrayLike) -> np.ndarray:
+        """Find the values nearest to lengthscales (...): their indices, in NumPy."""
+        return np.asarray(nearest_on_grid(np.asarray(lengthscales), np.asarray(self.values)))
+
 
 class KernelPoint(NamedTuple):
     """A value of theta off the grid, with its factor.
@@ -239,6 +244,12 @@ def make_grid(sampled: Sampled, room: int) -> tuple[np.ndarray, np.ndarray]:
     else:
         grid = _check_grid(sampled.given_grid)
     return grid, LENGTHSCALE_PRIORS[sampled.prior](grid)
+
+
+def is_sampled(lengthscale: Any) -> bool:
+    """Whether a lengthscale, by name or as an object, is a parameter that is sampled."""
+    named = isinstance(lengthscale, str) and lengthscale == "sample"
+    return named or isinstance(lengthscale, Sampled)
 
 
 def nearest_on_grid(lengthscales: Any, values: Any) -> Any:
@@ -346,6 +357,18 @@ def named_parameters(
         jax.tree_util.keystr(path, simple=True, separator=".") or "kernel_parameter": leaf
         for path, leaf in leaves
     }
+
+
+def kernels_of_draws(
+    draws_of: Callable[[str], np.ndarray], family: KernelFamily
+) -> Iterator[KernelFn]:
+    """Build the kernel of each draw; ``draws_of(name)`` are those of a parameter, (s, ...)."""
+    tree = jax.tree.structure(family.prior, is_leaf=is_distribution)
+    names = named_parameters(family.prior, is_leaf=is_distribution)
+    for values in zip(*(draws_of(name) for name in names), strict=True):
+        with jax.enable_x64(True):
+            kernel = family.build(jax.tree.unflatten(tree, values))
+        yield kernel
 
 
 def unconstrained(draws: dict[str, Any], family: KernelFamily) -> Any:

@@ -621,7 +621,7 @@ MUTANTS = (
     Mutant(
         "effective size: not capped",
         f"{CONVERGENCE}:_sizes",
-        'np.asarray(arviz.ess(data)["x"])',
+        "_by_arviz(arviz.ess, _two_chains(values))",
         'np.asarray(__import__("numpyro").diagnostics.effective_sample_size(_two_chains(values)))',
         "test_convergence.py anticorrelated",
     ),
