@@ -31,9 +31,9 @@ from bmsvm.kernels.covariance import gram
 from bmsvm.kernels.factor import factorize
 from bmsvm.kernels.functions import is_distribution
 from bmsvm.models import squared
+from bmsvm.models.family import kernels_of_draws, named_parameters
 from bmsvm.models.problem import Problem, with_spare_rows
 from bmsvm.models.regression import regressions_of
-from bmsvm.models.theta import kernels_of_draws, named_parameters
 from bmsvm.prediction.leave_one_out import log_mean_likelihoods, smoothed_weights
 from bmsvm.prediction.leave_one_out_of_table import label_evidence
 

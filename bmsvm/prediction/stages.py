@@ -12,8 +12,9 @@ import numpy as np
 from bmsvm.kernels.covariance import gram
 from bmsvm.kernels.factor import Factor, factorize
 from bmsvm.kernels.functions import Kernel, as_kernel
+from bmsvm.models.family import kernels_of_draws
 from bmsvm.models.problem import Problem
-from bmsvm.models.theta import KernelFamily, kernels_of_draws
+from bmsvm.models.theta import KernelFamily
 from bmsvm.prediction.evaluate import Stage, projection_of
 
 Flat = Callable[[str], np.ndarray]

@@ -190,7 +190,7 @@ MUTANTS = (
     ),
     Mutant(
         "theta off the grid: Jacobian of the unconstrained parameters missing",
-        f"{THETA}:log_prior_of.one",
+        "bmsvm.models.family:log_prior_of.one",
         "jnp.sum(jacobian)",
         "0.0",
         "test_lengthscale.py moves_of_theta and feature",
