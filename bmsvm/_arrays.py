@@ -9,13 +9,14 @@ import jax.numpy as jnp
 import numpy as np
 
 
-def _is_key(leaf: Any) -> bool:
+def is_key(leaf: Any) -> bool:
+    """Whether a leaf is a random key, or an array of them."""
     return jnp.issubdtype(getattr(leaf, "dtype", float), jax.dtypes.prng_key)
 
 
 def _plain(leaf: Any) -> bool:
     """Whether a leaf is no array of numbers: a random key, or a name."""
-    return isinstance(leaf, str) or _is_key(leaf)
+    return isinstance(leaf, str) or is_key(leaf)
 
 
 def _on_host(leaf: Any) -> Any:
@@ -23,7 +24,7 @@ def _on_host(leaf: Any) -> Any:
 
     Python numbers stay what they are to JAX, or compiled programs would not be found again.
     """
-    if _is_key(leaf) or not isinstance(leaf, jax.Array):
+    if is_key(leaf) or not isinstance(leaf, jax.Array):
         return leaf
     return leaf.item() if leaf.aval.weak_type and leaf.ndim == 0 else np.asarray(leaf)
 

@@ -18,7 +18,7 @@ from bmsvm.kernels.functions import Gaussian, Kernel, Parametric, Stationary, as
 from bmsvm.kernels.low_rank import Approximation, Fourier, Nystrom
 from bmsvm.models.hyperparameters import DEFAULT, Hyperparameters
 from bmsvm.models.problem import Problem
-from bmsvm.models.theta import Sampled
+from bmsvm.models.theta import Sampled, is_sampled
 from bmsvm.prediction.squares import PRECISIONS
 from bmsvm.selection import Method, ModeCV, SquaresCV, as_method
 
@@ -100,7 +100,7 @@ def _suits_squares(settings: Settings) -> bool:
         _is_auto(settings.sampler)
         and settings.hyperparameters is None
         and settings.coupling == "sum_to_zero"
-        and (_is_auto(theta) or (as_method(theta) is None and not _is_sampled(theta)))
+        and (_is_auto(theta) or (as_method(theta) is None and not is_sampled(theta)))
         and not isinstance(settings.kernel, Parametric)
         and as_predictive(settings.predictive).decision == "probability"
     )
@@ -140,11 +140,6 @@ def _is_auto(value: Any) -> bool:
     return isinstance(value, str) and value == "auto"
 
 
-def _is_sampled(lengthscale: Any) -> bool:
-    named = isinstance(lengthscale, str) and lengthscale == "sample"
-    return named or isinstance(lengthscale, Sampled)
-
-
 def _is_closed_form(settings: Settings) -> bool:
     """Whether the posterior given theta, tau and sigma2 is known."""
     return (settings.likelihood, settings.coupling) == ("squared", "sum_to_zero")
@@ -176,7 +171,7 @@ def _suits_low_rank(settings: Settings, n_rows: int) -> bool:
         and settings.coupling == "sum_to_zero"
         and not is_precomputed(settings.kernel)
         and not isinstance(settings.kernel, Parametric)
-        and (on_given_grid or not _is_sampled(theta))
+        and (on_given_grid or not is_sampled(theta))
     )
 
 

@@ -16,10 +16,10 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from numpyro.distributions import LogUniform, Uniform
 
+from bmsvm._arrays import is_key
 from bmsvm._predicting import Predictive
 from bmsvm.checkpoint import ModelFileError
 from bmsvm.convergence import Diagnosis
@@ -115,7 +115,7 @@ def encode(value: Any, name: str, arrays: dict[str, np.ndarray]) -> Any:
     match value:
         case None | bool() | str():
             return str(value) if isinstance(value, str) else value
-        case jax.Array() if jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
+        case jax.Array() if is_key(value):
             data = _stored(np.asarray(jax.random.key_data(value)), name, arrays)
             return {"key": data, "kind": str(jax.random.key_impl(value))}
         case jax.Array() if value.aval.weak_type and value.ndim == 0:  # a Python number, to JAX

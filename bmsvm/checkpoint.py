@@ -26,6 +26,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from bmsvm._arrays import is_key
+
 try:
     import fcntl
 except ImportError:  # Windows has no flock: checkpoints are not locked there
@@ -109,14 +111,10 @@ def _leaves(tree: Any) -> dict[str, Any]:
     return {jax.tree_util.keystr(path): leaf for path, leaf in leaves}
 
 
-def _is_key(leaf: Any) -> bool:
-    return isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-
-
 def _to_numpy(leaf: Any) -> np.ndarray:
     if isinstance(leaf, jax.Array) and not leaf.is_fully_addressable:
         raise ValueError("store needs chains whose arrays are all in this process")
-    return np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
+    return np.asarray(jax.random.key_data(leaf) if is_key(leaf) else leaf)
 
 
 def _from_numpy(name: str, array: np.ndarray, like: Any) -> Any:
@@ -128,7 +126,7 @@ def _from_numpy(name: str, array: np.ndarray, like: Any) -> Any:
         return jnp.asarray(array.item())  # a Python number to JAX, whose programs depend on that
     with jax.enable_x64(True):
         leaf = jnp.asarray(array)
-        if _is_key(like):
+        if is_key(like):
             leaf = jax.random.wrap_key_data(leaf, impl=jax.random.key_impl(like))
         return leaf
 

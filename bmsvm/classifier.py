@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import time
-import warnings
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -12,58 +10,39 @@ import jax
 import numpy as np
 from jax.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from bmsvm._arrays import key_of
-from bmsvm._arviz import load_arviz
-from bmsvm._defaults import (
-    Settings,
-    approximation_of,
-    calibrates,
-    hyperparameters_of,
-    lengthscale_of,
-    method_of,
-    rows_to_choose_by,
-    settings_of,
-    warmup_of,
+from bmsvm._defaults import method_of
+from bmsvm._fitting import (
+    Data,
+    Plan,
+    begin_ahead,
+    calibrated,
+    choose,
+    plan_of,
+    posterior_of,
+    problem_of,
+    quietly,
+    sample,
 )
 from bmsvm._inputs import KernelInputs
-from bmsvm._predicting import Predicting, Predictive, as_predictive
+from bmsvm._predicting import Predicting, Predictive
 from bmsvm._progress import stages
+from bmsvm._settings import check_settings
 from bmsvm._threads import few_blas_threads
-from bmsvm._validation import check_choice, check_positive, check_sweeps
-from bmsvm.convergence import (
-    Check,
-    basis_checks,
-    diagnose,
-    enough_draws,
-    leave_one_out_checks,
-    sampler_checks,
-    theta_checks,
-    warn_of_checks,
-    warn_unless_converged,
-    watch,
-)
-from bmsvm.inference.ahead import Ahead, compile_chains
-from bmsvm.inference.gibbs import BMSVMGibbs
-from bmsvm.inference.run import Enough, Run, run_chains
-from bmsvm.inference.samplers import Paper, Sampler, as_sampler, paper_sampler
-from bmsvm.kernels.functions import Kernel, KernelFn, as_kernel, median_distance
+from bmsvm._validation import check_positive, check_sweeps
+from bmsvm.convergence import Check, checks_of, diagnose, warn_of_fit, watch
+from bmsvm.inference.run import Run
+from bmsvm.inference.samplers import Sampler, paper_sampler
+from bmsvm.kernels.functions import Kernel, KernelFn, as_kernel
 from bmsvm.kernels.low_rank import Approximation, Nystrom
-from bmsvm.models.couplings import COUPLINGS, check_integrable
 from bmsvm.models.hyperparameters import PAPER, Hyperparameters
-from bmsvm.models.likelihoods import LIKELIHOODS
-from bmsvm.models.prepare import as_lengthscale, prepare
-from bmsvm.models.problem import Problem
 from bmsvm.models.theta import Sampled
 from bmsvm.notebook import NotebookRepr
-from bmsvm.posterior import Posterior
 from bmsvm.predictive import PredictiveDistribution
-from bmsvm.scaling import Standardize, as_standardize
-from bmsvm.selection import Method, Selection, as_method
-from bmsvm.selection.base import representative_rows
+from bmsvm.scaling import Standardize
+from bmsvm.selection import Method
 from bmsvm.selection.relevance import relevance
 
 __all__ = ["BMSVMClassifier"]
@@ -75,9 +54,6 @@ cross-validation, or data that grow a little, share one compiled program; not fo
 
 SHORTEST = 1e-6
 """Seconds that chains have if choosing the lengthscale took all the time."""
-
-Data = tuple[np.ndarray, np.ndarray, np.ndarray]
-"""Rows (n, p) as the kernel sees them, labels (n,) and weights (n,)."""
 
 
 class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, BaseEstimator):
@@ -306,7 +282,7 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
             :meth:`fit_more` continues there too. What is chosen from the data, such as the
             lengthscale, is chosen again. ``random_state`` must then be an integer.
         """
-        self._check_settings(checkpoint)
+        check_settings(self, checkpoint)
         deadline = None
         if max_time is not None:
             check_positive("max_time", max_time)
@@ -318,24 +294,23 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
         self.seed_ = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         with jax.enable_x64(True), few_blas_threads(len(labels)):
             with stages(4, "fit") as begin:
-                settings = settings_of(self, len(labels), len(self.classes_))
-                low_rank = approximation_of(settings, len(labels))
+                plan = plan_of(self, len(labels), len(self.classes_))
+                spare = 0 if plan.as_printed else -len(labels) % ROW_MULTIPLE
                 begin("choose kernel and lengthscale")
-                data = (self._standardized(X), labels, weights)
-                ahead = self._load_ahead(settings, low_rank, data)
-                data = (self._weighed(settings, data), labels, weights)
-                self.selection_ = self._choose(settings, low_rank, data)
-                if self.selection_ is not None:
-                    settings = replace(settings, kernel=self.selection_.kernel)
+                data = Data(self._standardized(X), labels, weights)
+                ahead = begin_ahead(plan, data, spare_rows=spare)
+                data = self._weighed(plan, data)
+                self.selection_ = choose(plan, data)
+                plan = plan.with_selection(self.selection_)
                 begin("factor the Gram matrix")
-                problem = self._prepare(settings, low_rank, data, self.selection_)
+                problem = problem_of(plan, data, spare_rows=spare)
                 begin("draw")
                 ahead.wait()
-                Ahead(load_arviz)  # while chains run
-                run = self._sample(problem, settings, checkpoint, deadline).loaded()
+                left = _seconds_until(deadline)
+                run = sample(plan, problem, self.classes_, store=checkpoint, max_time=left)
                 begin("calibrate")
-                predictive = self._predictive(self._posterior(run, data[0], settings), settings)
-            self._summarise(run, predictive, settings, asked=self.num_samples)
+                predictive = calibrated(plan, posterior_of(plan, run, data.rows), stacklevel=3)
+            self._summarise(plan, run, predictive, asked=self.num_samples)
         return self
 
     def fit_more(self, num_samples: int | None = None) -> BMSVMClassifier:
@@ -352,11 +327,11 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
         with jax.enable_x64(True), few_blas_threads(len(self.posterior_.training_rows)):
             asked = self.run_.num_samples + num_samples
             rows = self.posterior_.training_rows
-            settings = settings_of(self, len(rows), len(self.classes_))
-            settings = replace(settings, kernel=self.kernel_)
-            run = _quietly(self.run_.more, num_samples).loaded()
-            predictive = self._predictive(self._posterior(run, rows, settings), settings)
-            self._summarise(run, predictive, settings, asked=asked)
+            plan = plan_of(self, len(rows), len(self.classes_)).with_selection(self.selection_)
+            plan = replace(plan, settings=replace(plan.settings, kernel=self.kernel_))
+            run = quietly(self.run_.more, num_samples).loaded()
+            predictive = calibrated(plan, posterior_of(plan, run, rows), stacklevel=3)
+            self._summarise(plan, run, predictive, asked=asked)
         return self
 
     @property
@@ -376,252 +351,39 @@ class BMSVMClassifier(NotebookRepr, KernelInputs, Predicting, ClassifierMixin, B
     def checks_(self) -> dict[str, Check]:
         """Checks of the chains, of a basis of low rank and of leave-one-out, by name."""
         check_is_fitted(self, "posterior_")
-        return {
-            **_chain_checks(self.run_),
-            **_basis_checks(self.predictive_),
-            **leave_one_out_checks(self.predictive_.large_k),
-        }
+        return checks_of(self.run_, self.predictive_)
 
-    def _check_settings(self, checkpoint: Any) -> None:
-        """Raise ``ValueError`` for settings that make no sense, before any work is done."""
-        check_choice("likelihood", self.likelihood, ("auto", *LIKELIHOODS))
-        check_choice("coupling", self.coupling, COUPLINGS)
-        for name in ("num_chains", "num_samples"):
-            check_sweeps(name, getattr(self, name))
-        if self.num_warmup is not None:
-            check_sweeps("num_warmup", self.num_warmup, smallest=0)
-        as_standardize(self.standardize)
-        as_sampler(self.sampler)
-        if not isinstance(self.hyperparameters, Hyperparameters | None):
-            raise ValueError(
-                "hyperparameters must be a Hyperparameters(...), bmsvm.PAPER or None; got "
-                f"{self.hyperparameters!r}"
-            )
-        if as_predictive(self.predictive).calibrate:
-            check_integrable('predictive="calibrated"', self.coupling)
-        settings = settings_of(self, n_rows=0, n_classes=2)
-        kernel, lengthscale = settings.kernel, lengthscale_of(settings)
-        method = as_method(lengthscale)
-        if method is not None:
-            method.check_model(kernel, self.coupling, settings.likelihood)
-        else:
-            as_lengthscale(lengthscale, kernel)
-        if checkpoint is not None and not isinstance(self.random_state, int | np.integer):
-            raise ValueError(
-                "random_state must be an integer with checkpoint, so that a second call is the "
-                f"same; got {self.random_state!r}"
-            )
-
-    def _weighed(self, settings: Settings, data: Data) -> np.ndarray:
+    def _weighed(self, plan: Plan, data: Data) -> Data:
         """Learn the relevance of the features, if it is wanted, and multiply the rows by it."""
         (rows, labels, weights), scaling = data, self.scaling_
-        if self.standardize != "auto" or scaling is None or method_of(settings) is None:
-            return rows
+        if self.standardize != "auto" or scaling is None or method_of(plan.settings) is None:
+            return data
         factors = relevance(rows, labels, len(self.classes_), weights)
         self.scaling_ = replace(scaling, relevance=factors)
-        return rows * factors
-
-    def _choose(
-        self, settings: Settings, low_rank: Approximation | None, data: Data
-    ) -> Selection | None:
-        """Choose the lengthscale from the data, if it is to be chosen."""
-        rows, labels, weights = data
-        method = method_of(settings)
-        if method is None:
-            return None
-        if low_rank is not None:  # all rows would be too many
-            count = rows_to_choose_by(method)
-            if count < len(labels):
-                chosen = representative_rows(labels, count, np.random.default_rng(0))
-                rows, labels, weights = rows[chosen], labels[chosen], weights[chosen]
-        with few_blas_threads(len(labels)):
-            return method.select(
-                rows,
-                labels,
-                rng_key=key_of(self.seed_),
-                kernel=self.kernel,
-                coupling=self.coupling,
-                likelihood=settings.likelihood,
-                hyperparameters=hyperparameters_of(settings),
-                row_weights=weights,
-            )
-
-    def _load_ahead(self, settings: Settings, low_rank: Approximation | None, data: Data) -> Ahead:
-        """Compile the chains if their shapes are known, else load ArviZ, in a second thread."""
-        no_chains = settings.likelihood == "squared"
-        if method_of(settings) is None or low_rank is not None or no_chains:
-            return Ahead(load_arviz)
-
-        def compile_at_median() -> None:
-            kernel = settings.kernel
-            theta = median_distance(data[0], kernel)
-            found = Selection(kernel, theta, hyperparameters_of(settings), len(data[0]))
-            problem = self._prepare(settings, low_rank, data, found, warn=False)
-            compile_chains(BMSVMGibbs(sampler=self.sampler), problem, self.num_chains)
-
-        return Ahead(compile_at_median)
-
-    def _prepare(
-        self,
-        settings: Settings,
-        low_rank: Approximation | None,
-        data: Data,
-        found: Selection | None,
-        *,
-        warn: bool = True,
-    ) -> Problem:
-        """Factor the Gram matrix at the lengthscale that was given or chosen."""
-        rows, labels, weights = data
-        lengthscale = lengthscale_of(settings) if found is None else found.lengthscale
-        hyperparameters = hyperparameters_of(settings)
-        if found is not None and low_rank is None:  # the sampler of low rank needs tau free
-            hyperparameters = found.hyperparameters
-        problem = prepare(
-            rows,
-            labels,
-            kernel=settings.kernel,
-            lengthscale=lengthscale,
-            coupling=self.coupling,
-            likelihood=settings.likelihood,
-            hyperparameters=hyperparameters,
-            approximation=low_rank,
-            row_weights=weights,
-            spare_rows=self._spare_rows(len(labels)),
-            warn=warn,
-        )
-        if problem.family is not None and as_predictive(self.predictive).calibrate:
-            raise ValueError(
-                'predictive="calibrated" needs kernel parameters that are fixed or on a grid; they '
-                'are sampled off a grid here: use predictive="posterior"'
-            )
-        return problem
-
-    def _spare_rows(self, n_rows: int) -> int:
-        """Return the number of rows of weight zero that are added to ``n_rows``."""
-        if isinstance(as_sampler(self.sampler), Paper):  # B of the printed ratio needs full rank
-            return 0
-        return -n_rows % ROW_MULTIPLE
-
-    def _sample(
-        self, problem: Problem, settings: Settings, checkpoint: Any, deadline: float | None
-    ) -> Run:
-        """Run the chains."""
-        return _quietly(
-            run_chains,
-            BMSVMGibbs(sampler=self.sampler),
-            key_of(self.seed_),
-            problem,
-            num_warmup=warmup_of(settings, low_rank=problem.basis_map is not None),
-            num_samples=self.num_samples,
-            num_chains=self.num_chains,
-            store=checkpoint,
-            enough=self._enough(problem),
-            max_time=None if deadline is None else max(deadline - time.monotonic(), SHORTEST),
-        )
-
-    def _enough(self, problem: Problem) -> Enough | None:
-        """Return the rule by which chains end early; None if they make all draws."""
-        if isinstance(as_sampler(self.sampler), Paper):  # runs as printed
-            return None
-
-        def enough(samples: Mapping[str, np.ndarray]) -> bool:
-            return enough_draws(samples, problem, _positive(problem), self.classes_)
-
-        return enough
-
-    def _posterior(self, run: Run, rows: np.ndarray, settings: Settings) -> Posterior:
-        """Build the posterior from finished chains."""
-        found, sampled = self.selection_, "lengthscale" in run.samples
-        lengthscale = lengthscale_of(settings) if found is None else found.lengthscale
-        return Posterior(
-            run.samples,
-            run.problem,
-            rows,
-            settings.kernel,
-            None if sampled else as_lengthscale(lengthscale, settings.kernel),
-            remainder=as_predictive(self.predictive).remainder,
-            seed=self.seed_,
-        )
+        return data._replace(rows=rows * factors)
 
     def _summarise(
-        self, run: Run, predictive: PredictiveDistribution, settings: Settings, asked: int
+        self, plan: Plan, run: Run, predictive: PredictiveDistribution, asked: int
     ) -> None:
-        """Set the fitted attributes, and check whether the chains have converged."""
-        posterior, sampled = predictive.posterior, run.samples.get("lengthscale")
-        rows, fixed = posterior.training_rows, posterior.lengthscale
-        self.lengthscale_ = fixed if sampled is None else np.median(sampled, axis=(0, 1))
-        if self.lengthscale_ is not None and np.ndim(self.lengthscale_) == 0:
-            self.lengthscale_ = float(self.lengthscale_)
+        """Set the fitted attributes, and warn if the chains have not converged."""
+        rows, sampled = predictive.posterior.training_rows, run.samples.get("lengthscale")
+        theta = predictive.posterior.lengthscale
+        theta = theta if sampled is None else np.median(sampled, axis=(0, 1))
+        self.lengthscale_ = float(theta) if theta is not None and np.ndim(theta) == 0 else theta
         watched = watch(run.samples, run.problem, len(rows), self.classes_)
         self.diagnostics_ = diagnose(watched.quantities)
         self.run_, self.predictive_ = run, predictive
         self.n_iter_ = int(run.state.i)
-        if run.interrupted:
-            why = "max_time is over" if run.ended == "time" else "interrupted"
-            missing = asked - run.num_samples
-            warnings.warn(
-                f"{why}: {run.num_samples} of at most {asked} draws of each chain were made; the "
-                f"model uses them, and fit_more({missing}) makes the rest",
-                stacklevel=3,
-            )
-        low_rank = approximation_of(settings, len(rows))
-        if isinstance(low_rank, Nystrom) and low_rank.rank is None:  # not the user's own choice
-            warn_of_checks(_basis_checks(predictive), UserWarning, stacklevel=4)
-        if run.independent:
-            return
-        warn_of_checks(_chain_checks(run), ConvergenceWarning, stacklevel=4)
-        warn_unless_converged(
+        warn_of_fit(
+            run,
+            predictive,
             self.diagnostics_,
-            num_chains=posterior.shape[0],
-            num_warmup=int(run.state.n_warmup),
-            num_samples=run.num_samples,
+            asked=asked,
+            basis_by_default=isinstance(plan.low_rank, Nystrom) and plan.low_rank.rank is None,
             stacklevel=4,
         )
 
-    def _predictive(self, posterior: Posterior, settings: Settings) -> PredictiveDistribution:
-        """Calibrate the posterior, if the model allows it and the user does not interrupt."""
-        how, plain = as_predictive(self.predictive), PredictiveDistribution(posterior)
-        problem, found = posterior.problem, self.selection_
-        squares: tuple[tuple[Kernel, Any], ...] = ((settings.kernel, posterior.lengthscale),)
-        if not calibrates(settings, problem):
-            return plain
-        if not how.squares or self.likelihood not in ("auto", "normalized"):
-            squares = ()
-        elif found is not None and problem.likelihood == "normalized" and not problem.basis_map:
-            squares = found.pairs or ((settings.kernel, None),)
-        try:
-            return plain.calibrated(squares=squares)
-        except KeyboardInterrupt:
-            warnings.warn(
-                "interrupted while the probabilities were calibrated: the model has all its draws, "
-                "and predicts with them as they are; fit_more(1) makes one more draw of each chain "
-                "and calibrates",
-                stacklevel=3,
-            )
-            return plain
 
-
-def _positive(problem: Problem) -> int:
-    """Return the number of rows of positive weight."""
-    return int(np.sum(np.asarray(problem.row_weights) > 0))
-
-
-def _chain_checks(run: Run) -> dict[str, Check]:
-    """Check the chains of a run, if it has any."""
-    if run.independent:
-        return {}
-    return {**sampler_checks(run.samples), **theta_checks(run.samples, run.problem)}
-
-
-def _basis_checks(predictive: PredictiveDistribution) -> dict[str, Check]:
-    """Check the basis of a fitted model."""
-    posterior = predictive.posterior
-    columns = posterior.problem.factor.eigenvalues.shape[-1]
-    return basis_checks(predictive.basis_error, columns, len(posterior.training_rows))
-
-
-def _quietly(run: Any, *args: Any, **kwargs: Any) -> Run:
-    """Run chains without their warning of an interruption: the classifier gives its own."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="interrupted: ", category=UserWarning)
-        return run(*args, **kwargs)
+def _seconds_until(deadline: float | None) -> float | None:
+    """Return the seconds that are left, next to none at the end; None without a deadline."""
+    return None if deadline is None else max(deadline - time.monotonic(), SHORTEST)

@@ -19,7 +19,6 @@ from bmsvm._validation import check_probability
 from bmsvm.kernels.functions import Kernel, as_kernel
 from bmsvm.models.likelihoods import exclusion_probabilities
 from bmsvm.models.problem import Problem, chosen_rows
-from bmsvm.models.theta import nearest_on_grid
 from bmsvm.posterior import Evaluated, Posterior
 from bmsvm.prediction import uncertainty
 from bmsvm.prediction.basis_error import probability_error
@@ -295,6 +294,6 @@ def _one_basis(posterior: Posterior) -> tuple[Problem, Any]:
     if problem.grid is None:
         return problem, posterior.lengthscale
     values = np.asarray(problem.grid.values)
-    index = nearest_on_grid(np.asarray(np.median(posterior.flat("lengthscale"))), values)
+    index = problem.grid.index_of(np.median(posterior.flat("lengthscale")))
     with jax.enable_x64(True):  # outside, JAX would round what it indexes
         return problem.at(jnp.asarray(index)), values[index]

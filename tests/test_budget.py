@@ -177,7 +177,7 @@ def test_the_time_of_choosing_the_lengthscale_counts(monkeypatch):
         given.append(max_time)
         return run_chains(*args, max_time=max_time, **settings)
 
-    monkeypatch.setattr("bmsvm.classifier.run_chains", spy)
+    monkeypatch.setattr("bmsvm._fitting.run_chains", spy)
     clock = iter([100.0, 140.0, 100.0, 170.0])  # at the call of fit, and before the chains
     monkeypatch.setattr("bmsvm.classifier.time", SimpleNamespace(monotonic=lambda: next(clock)))
     model = BMSVMClassifier(lengthscale=3.5, num_samples=50, random_state=0)

@@ -13,8 +13,8 @@ from classifier_cases import X, Y, model
 from few_draws import few_draws
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
-from bmsvm import HMC, Sampled, _progress, classifier, load, save
-from bmsvm.convergence import Check
+from bmsvm import HMC, PredictiveDistribution, Sampled, _progress, load, save
+from bmsvm.convergence import Check, checks
 from bmsvm.inference import run as runner
 
 
@@ -202,7 +202,7 @@ def test_a_fit_tells_of_checks_that_have_not_passed(fitted, monkeypatch):
     assert set(fitted.checks_) == {"acceptance", "trajectory", "large Pareto k"}
     assert all(check.passed for check in fitted.checks_.values())
     bad = {"acceptance": Check(0.1, 0.3, False, "chain 0 accepts nothing")}
-    monkeypatch.setattr(classifier, "sampler_checks", lambda samples: bad)
+    monkeypatch.setattr(checks, "sampler_checks", lambda samples: bad)
     with pytest.warns(ConvergenceWarning, match="chain 0 accepts nothing") as caught:
         model().fit(X, Y)
     (one,) = [each for each in caught if "accepts nothing" in str(each.message)]
@@ -228,7 +228,7 @@ def test_an_interruption_of_the_calibration_keeps_all_draws(monkeypatch, fitted)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(classifier.PredictiveDistribution, "calibrated", interrupted)
+        patch.setattr(PredictiveDistribution, "calibrated", interrupted)
         with pytest.warns(UserWarning, match="calibrated"):
             stopped = model().fit(X, Y)
     for name, value in fitted.run_.samples.items():

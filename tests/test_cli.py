@@ -18,6 +18,7 @@ from small_models import NEW, fit
 
 import bmsvm
 from bmsvm import cli
+from bmsvm._settings import check_settings
 from bmsvm.commands import fit as fit_command
 from bmsvm.inference.samplers import NAMED as SAMPLERS
 from bmsvm.kernels.functions import NAMED as KERNELS
@@ -174,7 +175,7 @@ def test_the_options_are_those_of_the_package():
             options = cli._parser().parse_args(
                 ["fit", "x.csv", "--target=y", "-o=m", f"--{name}={value}"]
             )
-            fit_command._classifier(options)._check_settings(None)
+            check_settings(fit_command._classifier(options))
 
 
 @pytest.mark.parametrize("command", ["fit", "predict", "summary", "report", "demo"])

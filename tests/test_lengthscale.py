@@ -16,7 +16,8 @@ from bmsvm.inference import blocks
 from bmsvm.inference.sweep import block_sweep
 from bmsvm.kernels import Gaussian, Parametric, gram
 from bmsvm.kernels.factor import factorize
-from bmsvm.models.theta import masked_design, unconstrained
+from bmsvm.models.family import unconstrained
+from bmsvm.models.theta import masked_design
 from bmsvm.models.whitening import matrix_function
 
 GRID = np.geomspace(0.4, 6.0, 6)

@@ -12,7 +12,7 @@ from bmsvm import (
     BMSVMClassifier,
     Fourier,
     Nystrom,
-    classifier,
+    _fitting,
     load,
     prepare,
     save,
@@ -142,7 +142,7 @@ def test_the_lengthscale_is_chosen_on_some_of_the_rows(monkeypatch):
         prepared.append(problem)
         raise Stop
 
-    monkeypatch.setattr(classifier, "run_chains", stop)
+    monkeypatch.setattr(_fitting, "run_chains", stop)
     how = Nystrom(rank=5, dtype="float64")
     model = BMSVMClassifier(lengthscale=Watched(given), approximation=how, standardize=False)
     with pytest.raises(Stop):

@@ -198,7 +198,7 @@ def test_rows_of_equal_weights_are_those_of_the_general_case():
 def test_many_different_weights_are_those_of_groups(monkeypatch):
     problem = problem_of(1.5, tuple(MANY))
     grouped = from_table(PosteriorTable(problem, step=1.0))
-    monkeypatch.setattr("bmsvm.inference.table.GROUPS", 2)
+    monkeypatch.setattr("bmsvm.models.regression.GROUPS", 2)
     for a, b in zip(grouped, from_table(PosteriorTable(problem, step=1.0)), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-7)
 

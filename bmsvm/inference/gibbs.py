@@ -7,7 +7,6 @@ needs. :func:`bmsvm.run_chains` runs the same kernel without compiling again for
 from __future__ import annotations
 
 import copy
-import functools
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -16,12 +15,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
-from numpyro.infer.gibbs import GIBBS_SITES_KWARG, latent_sample_sites, prototype_trace
+from numpyro.infer.gibbs import GIBBS_SITES_KWARG
 from numpyro.infer.mcmc import MCMCKernel
-from numpyro.infer.util import log_density
 
 from bmsvm._validation import check_choice, check_rows_and_labels
 from bmsvm.inference.algorithm import Algorithm
+from bmsvm.inference.larger_model import MACHINE_SITES, check_larger_model
 from bmsvm.inference.samplers import HMC, Paper, Sampler, Table, as_sampler, paper_sampler
 from bmsvm.inference.state import BMSVMState, advance, begin
 from bmsvm.kernels.functions import Gaussian, Kernel, KernelFn, Parametric, as_kernel
@@ -29,22 +28,10 @@ from bmsvm.kernels.low_rank import Approximation
 from bmsvm.models.couplings import COUPLINGS
 from bmsvm.models.hyperparameters import DEFAULT, PAPER, Hyperparameters
 from bmsvm.models.likelihoods import LIKELIHOODS
-from bmsvm.models.numpyro_model import hierarchical_model, observation_model, position_of_sites
+from bmsvm.models.numpyro_model import observation_model, position_of_sites
 from bmsvm.models.prepare import as_lengthscale, chooses_lengthscale, prepare
 from bmsvm.models.problem import Problem, check_precision
-from bmsvm.models.theta import Sampled
-
-MACHINE_SITES = (
-    "noise_variance",
-    "precision",
-    "white_intercept",
-    "white_weights",
-    "white_noise",
-)
-"""Sites of :func:`bmsvm.models.hierarchical_model` with ``integrate_weights=False``."""
-
-ROUNDING = 64
-"""Largest relative difference of log densities due to rounding, in units of machine epsilon."""
+from bmsvm.models.theta import Sampled, is_sampled
 
 
 class BMSVMGibbs(MCMCKernel):
@@ -61,8 +48,8 @@ class BMSVMGibbs(MCMCKernel):
     model
         The larger model, for use as a block of ``numpyro.infer.Gibbs``; docs/howto.md has an
         example. Its first argument is the problem, whose theta must be fixed. The kernel then
-        samples :data:`MACHINE_SITES`, and starts at their ``init_params``, by default draws from
-        their prior. The larger model may depend on these sites only through
+        samples :data:`bmsvm.inference.MACHINE_SITES`, and starts at their ``init_params``, by
+        default draws from their prior. The larger model may depend on these sites only through
         ``hierarchical_model(given(problem, sites), integrate_weights=False)``.
     given
         ``given(problem, sites) -> problem`` returns the problem given the other sites of the larger
@@ -129,9 +116,7 @@ class BMSVMGibbs(MCMCKernel):
         ----------
         printed_ratio
             Whether theta moves by the ratio printed in section 4.1, which does not leave the
-            posterior invariant (docs/paper.md). It has the determinant of the Gram matrix, which
-            must not be singular: no row may be given twice, and theta does not go where it is
-            numerically singular. With 178 rows hardly any move is accepted.
+            posterior invariant; see :meth:`bmsvm.BMSVMClassifier.paper`.
         **settings
             Arguments of the class that replace the paper's.
         """
@@ -146,8 +131,7 @@ class BMSVMGibbs(MCMCKernel):
     @property
     def samples_theta(self) -> bool:
         """Whether the kernel's parameters are sampled."""
-        named = isinstance(self.lengthscale, str) and self.lengthscale == "sample"
-        return named or isinstance(self.lengthscale, Sampled) or isinstance(self.kernel, Parametric)
+        return is_sampled(self.lengthscale) or isinstance(self.kernel, Parametric)
 
     @property
     def default_fields(self) -> tuple[str, ...]:
@@ -277,55 +261,6 @@ class BMSVMGibbs(MCMCKernel):
             )
         return problem if self.given is None else self.given(problem, sites)
 
-    def _check_block(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """Raise ``ValueError`` if the larger model does not suit this block.
-
-        Every other site must belong to a block. Between two values of the machine's sites the log
-        densities of the larger model and of ``hierarchical_model`` must change by the same amount.
-        """
-        known = {*MACHINE_SITES, *kwargs.get(GIBBS_SITES_KWARG, {})}
-        kwargs = {name: value for name, value in kwargs.items() if name != GIBBS_SITES_KWARG}
-        with _concrete():
-            first, *others = jax.random.split(jax.random.key(0), 3)
-            trace = prototype_trace(self.model, first, args, kwargs)
-            sites = {name: trace[name]["value"] for name in latent_sample_sites(trace)}
-            if missing := [name for name in MACHINE_SITES if name not in sites]:
-                raise ValueError(
-                    "model must call hierarchical_model(..., integrate_weights=False); it has no "
-                    f"site {missing[0]!r}"
-                )
-            summed = {name for name in sites if trace[name]["infer"].get("enumerate") == "parallel"}
-            if rest := sorted(set(sites) - known - summed):
-                raise ValueError(
-                    "BMSVMGibbs(model=...) is a block of numpyro.infer.Gibbs, which needs another "
-                    f"block for {rest}"
-                )
-            problem = self._problem(args, {**kwargs, GIBBS_SITES_KWARG: sites})
-            machine = functools.partial(hierarchical_model, integrate_weights=False)
-            pairs = []
-            for key in others:
-                for name in MACHINE_SITES:
-                    sites[name] = jnp.exp(jax.random.normal(key, jnp.shape(sites[name])))
-                whole = log_density(self.model, args, kwargs, sites)[0]
-                pairs.append((whole, log_density(machine, (problem,), {}, sites)[0]))
-            eps = jnp.finfo(whole.dtype).eps
-            values = np.asarray(pairs, np.float64)
-        if not np.all(np.isfinite(values)):
-            raise ValueError(
-                "model must have a finite log density wherever its sites may be; it has "
-                f"{values[~np.isfinite(values)][0]}"
-            )
-        whole, own = values[1] - values[0]
-        if abs(whole - own) > ROUNDING * eps * (1 + np.abs(values).max()):
-            raise ValueError(
-                "model must depend on the sites of the machine only through hierarchical_model("
-                "given(problem, sites), integrate_weights=False), or the block would ignore the "
-                "rest; between two of their values the log densities differ by "
-                f"{abs(whole - own):.3g}. If other sites enter the machine, say how by given=; if "
-                "more of the model depends on its scores or functions, use NUTS(model) for all "
-                "sites"
-            )
-
     def init(
         self,
         rng_key: jax.Array,
@@ -336,7 +271,7 @@ class BMSVMGibbs(MCMCKernel):
     ) -> BMSVMState:
         """Start chains; ``init_params`` may contain the sites that the algorithm can start at.
 
-        For a block of a larger model these are :data:`MACHINE_SITES`.
+        For a block of a larger model these are :data:`bmsvm.inference.MACHINE_SITES`.
         """
         kwargs = model_kwargs or {}
         first = model_args[0] if model_args else kwargs.get("X", kwargs.get("problem"))
@@ -345,7 +280,12 @@ class BMSVMGibbs(MCMCKernel):
             if self.is_block:
                 if first.samples_kernel:
                     raise ValueError("model needs a problem whose lengthscale is fixed")
-                self._check_block(model_args, kwargs)
+
+                def problem_given(sites: Mapping[str, jax.Array]) -> Problem:
+                    return self._problem(model_args, {**kwargs, GIBBS_SITES_KWARG: sites})
+
+                with _concrete():
+                    check_larger_model(self.model, problem_given, model_args, kwargs)
         problem = self._problem(model_args, kwargs)
         return self.start(rng_key, num_warmup, init_params, problem)
 

@@ -36,7 +36,7 @@ from bmsvm.inference.blocks import (
 from bmsvm.inference.sweep import block_sweep
 from bmsvm.kernels.functions import Parametric
 from bmsvm.models.problem import Problem
-from bmsvm.models.theta import Sampled
+from bmsvm.models.theta import is_sampled
 
 
 @dataclass(frozen=True)
@@ -161,8 +161,8 @@ def paper_sampler(printed_ratio: bool, settings: Mapping[str, Any]) -> Paper:
             f"sampler=Paper(printed_ratio=True); got {settings['sampler']!r}"
         )
     theta = settings.get("lengthscale")
-    sampled = isinstance(theta, Sampled) or (isinstance(theta, str) and theta == "sample")
-    if theta is not None and not sampled and not isinstance(settings.get("kernel"), Parametric):
+    moves = is_sampled(theta) or isinstance(settings.get("kernel"), Parametric)
+    if theta is not None and not moves:
         raise ValueError(
             'printed_ratio=True needs a lengthscale that is sampled, "sample" or '
             f"bmsvm.Sampled(...); {theta!r} does not move"

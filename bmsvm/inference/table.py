@@ -1,16 +1,14 @@
 """The posterior under the squared pseudo-likelihood as a finite table, and independent draws of it.
 
 Given (theta, tau, sigma2) weights and intercept are Gaussian (:mod:`bmsvm.models.squared`). Their
-posterior is a table over theta, fixed or on its grid, and for each theta a lattice of the two log
-variances. The lattice is regular in the coordinates in which the posterior has unit covariance. It
-covers all points whose density is above ``exp(-DEPTH)`` of the largest, and its origin is random:
-each draw alone is then a draw of the continuous posterior, though draws of one run share a lattice.
+posterior is a table over theta, fixed or on its grid, and for each theta a lattice of log x and log
+tau (:mod:`bmsvm.inference.lattice`). x is the noise of a row's functions, by which the sums over
+the rows are grouped (:mod:`bmsvm.models.regression`). At fixed tau, log x is log sigma2 plus a
+constant, so that densities of both are the same.
 
-The first variance is x, the noise of a row's functions: ``x = sigma2 (1 + h/tau)``, with h the mean
-over the rows of the part of k(x, x) that a basis of low rank leaves out, zero of an exact factor.
-At fixed tau, log x is log sigma2 plus a constant, so that
-densities of both are the same. If rows have unequal weights the sums over them depend on x, and
-are made once for each of its values; otherwise once for each theta.
+The lattice covers all points whose density is above ``exp(-DEPTH)`` of the largest, and its origin
+is random: each draw alone is then a draw of the continuous posterior, though draws of one run share
+a lattice.
 
 All of it is NumPy in float64 and compiles nothing. A draw is a function of its key and its number:
 longer runs begin with the draws of shorter ones.
@@ -18,45 +16,19 @@ longer runs begin with the draws of shorter ones.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 
+from bmsvm.inference.lattice import COARSE, DEPTH, Density, Lattice, covered, first_lattice, refined
 from bmsvm.models import squared
 from bmsvm.models.couplings import contrast
-from bmsvm.models.likelihoods import squared_scale
 from bmsvm.models.problem import Problem
+from bmsvm.models.regression import RegressionOfCodes, regressions_of
 
 STEP = 0.25
 """Distance of lattice points, in standard deviations of the posterior."""
-
-DEPTH = 15.0
-"""Log density below its maximum at which the lattice ends."""
-
-REACH = 14.0
-"""Largest distance of lattice points from the mean, in standard deviations."""
-
-START = np.linspace(-18.0, 8.0, 27), np.linspace(-20.0, 20.0, 41)
-"""Values of log x and log tau among which the search begins."""
-
-COARSE = np.arange(-5.0, 5.5, 1.0)
-"""Lattice on which mean and covariance are found, in standard deviations."""
-
-MOST_ROUNDS = 40
-"""Largest number of times that lattice is laid."""
-
-COLUMNS = 4
-"""Columns of the lattice, values of x, whose density is computed at a time."""
-
-GROUPS = 32
-"""Most different weights of rows for which sums over the rows of one weight are kept."""
-
-KEPT_BYTES = 2**27
-"""Size of the sums over rows of unequal weights that are kept for values of x, for each theta."""
-
-TOLERANCE = 1e-5
-"""Departure from ``U'U = I`` at which a basis is not orthonormal; float32 is below it."""
 
 
 def check_tabled(what: str, problem: Problem) -> None:
@@ -78,152 +50,6 @@ def check_tabled(what: str, problem: Problem) -> None:
         )
 
 
-class RegressionOfCodes:
-    """The rows of a problem at one theta: moments as a function of x.
-
-    Parameters
-    ----------
-    basis, eigenvalues
-        U, shape (n, r), and lambda, shape (r,).
-    codes
-        C, shape (n, k).
-    weights
-        Weights of the rows, shape (n,).
-    scale
-        s, of the pseudo-likelihood.
-    remainder
-        h, the mean of what the basis leaves.
-    """
-
-    def __init__(
-        self,
-        basis: np.ndarray,
-        eigenvalues: np.ndarray,
-        codes: np.ndarray,
-        weights: np.ndarray,
-        scale: float,
-        remainder: float,
-    ) -> None:
-        self.rank = int(np.flatnonzero(eigenvalues > 0)[-1]) + 1
-        self.eigen = squared.Eigen(
-            np.asarray(eigenvalues[: self.rank], np.float64), basis[:, : self.rank]
-        )
-        self.codes, self.weights = codes, weights
-        self.scale2, self.remainder = scale**2, remainder
-        self.known, self.counts = np.unique(weights[weights > 0], return_counts=True)
-        self.even = len(self.known) == 1
-        self._kept: dict[float, squared.Moments] = {}
-        self._sums: list[squared.RowSums] | None = None
-
-    @property
-    def n_columns(self) -> int:
-        """Number of columns k."""
-        return self.codes.shape[1]
-
-    def sigma2(self, x: np.ndarray, tau: np.ndarray) -> np.ndarray:
-        """Noise variance sigma2 at x and tau."""
-        return x / (1 + self.remainder / tau)
-
-    def sharing(self, x: np.ndarray) -> list[np.ndarray]:
-        """Group values of x (m,) whose sums over the rows are the same: their indices."""
-        if self.even:
-            return [np.arange(len(x))]
-        values, group = np.unique(x, return_inverse=True)
-        return [np.flatnonzero(group == number) for number in range(len(values))]
-
-    def noise(self, x: np.ndarray) -> np.ndarray:
-        """Noise at x (...) of a row of information one."""
-        return x + self.scale2 / self.known[0] if self.even else np.ones_like(x)
-
-    def moments(self, x: float) -> squared.Moments:
-        """Return the sums over the rows at x."""
-        key = 0.0 if self.even else x
-        if key not in self._kept:
-            if len(self._kept) * 8 * self.rank**2 > KEPT_BYTES:
-                self._kept.clear()
-            self._kept[key] = self._even_moments() if self.even else self._uneven_moments(x)
-        return self._kept[key]
-
-    def _even_moments(self) -> squared.Moments:
-        sums = self._sum(self.known[0])
-        return squared.moments_of_sums(self.eigen.eigenvalues, sums, int(self.counts[0]))
-
-    def _uneven_moments(self, x: float) -> squared.Moments:
-        """Sum over rows of unequal weights, with their information at x."""
-        noise = x + self.scale2 / self.known
-        log_information = -float(self.counts @ np.log(noise))
-        if len(self.known) <= GROUPS:
-            if self._sums is None:
-                self._sums = [self._sum(weight) for weight in self.known]
-            each = zip(*self._sums, strict=True)
-            sums = squared.RowSums(
-                *(sum(part / n for part, n in zip(parts, noise, strict=True)) for parts in each)
-            )
-        else:
-            sums = squared.row_sums(self.eigen.basis, self.codes, self.information(x))
-        return squared.moments_of_sums(
-            self.eigen.eigenvalues, sums, int(self.counts.sum()), log_information
-        )
-
-    def _sum(self, weight: float) -> squared.RowSums:
-        """Sum over the rows of one weight."""
-        which: Any = np.flatnonzero(self.weights == weight)
-        if which[-1] + 1 == len(which):  # a view
-            which = slice(0, len(which))
-        basis, codes = self.eigen.basis[which], self.codes[which]
-        return squared.row_sums(basis, codes, orthonormal=self.even and _is_orthonormal(basis))
-
-    def information(self, x: float) -> np.ndarray:
-        """Information 1/N_i of the labels of the rows at x, shape (n,)."""
-        return self.weights / (self.weights * x + self.scale2)
-
-    def design(self, rows: slice | np.ndarray) -> np.ndarray:
-        """Phi at some rows, shape (m, rank)."""
-        basis = np.asarray(self.eigen.basis[rows], np.float64)
-        return basis * np.sqrt(self.eigen.eigenvalues)
-
-
-def _is_orthonormal(basis: np.ndarray) -> bool:
-    """Whether ``U'U = I``, judged by one random vector in O(n r)."""
-    probe = np.random.default_rng(0).standard_normal(basis.shape[1])
-    image = np.zeros_like(probe)
-    for start in range(0, len(basis), squared.ROWS):
-        part = np.asarray(basis[start : start + squared.ROWS], np.float64)
-        image += part.T @ (part @ probe)
-    return bool(np.linalg.norm(image - probe) <= TOLERANCE * np.linalg.norm(probe))
-
-
-def regressions_of(problem: Problem) -> list[RegressionOfCodes]:
-    """Return the rows of a problem at each value of theta."""
-    labels = np.asarray(problem.labels)
-    weights = (
-        np.ones(len(labels)) if problem.row_weights is None else np.asarray(problem.row_weights)
-    )
-    if not np.any(weights > 0):
-        raise ValueError("row_weights: at least one row must have a positive weight")
-    codes = squared.code_columns(labels, problem.n_classes)
-
-    def at(basis, eigenvalues, remainder):
-        left = 0.0
-        if remainder is not None:
-            left = float(np.average(remainder, weights=weights > 0))
-        return RegressionOfCodes(
-            np.asarray(basis),
-            np.asarray(eigenvalues),
-            codes,
-            weights.astype(np.float64),
-            squared_scale(problem.n_classes),
-            left,
-        )
-
-    if problem.grid is None:
-        return [at(*problem.factor, problem.remainder)]
-    bases, eigenvalues = (np.asarray(part) for part in problem.grid.factors)
-    left = problem.grid.remainder
-    remainders = [None] * len(bases) if left is None else np.asarray(left)
-    return [at(*each) for each in zip(bases, eigenvalues, remainders, strict=True)]
-
-
 class Cells(NamedTuple):
     """Cells of the table.
 
@@ -242,27 +68,6 @@ class Cells(NamedTuple):
     x: np.ndarray
     noise_variance: np.ndarray
     precision: np.ndarray
-
-
-class _Lattice(NamedTuple):
-    """Mean (2,) and lower root (2, 2) of the covariance of (log x, log tau), and the log mass."""
-
-    mean: np.ndarray
-    root: np.ndarray
-    log_mass: float
-
-    def points(self, first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return log x and log tau, each (a b,), at all pairs of coordinates (a,) and (b,).
-
-        The first coordinate alone determines log x.
-        """
-        one, other = (each.ravel() for each in np.meshgrid(first, second, indexing="ij"))
-        log_x = self.mean[0] + self.root[0, 0] * one
-        return log_x, self.mean[1] + self.root[1, 0] * one + self.root[1, 1] * other
-
-
-Density = Callable[[np.ndarray, np.ndarray], np.ndarray]
-"""Log posterior density of log x and log tau, each of shape (m,), up to a constant."""
 
 
 class PosteriorTable:
@@ -292,8 +97,7 @@ class PosteriorTable:
         self, problem: Problem, *, step: float = STEP, origin: tuple[float, float] = (0.0, 0.0)
     ) -> None:
         check_tabled('sampler="table"', problem)
-        self.problem, self.step, self.origin = problem, step, origin
-        self.rows = regressions_of(problem)
+        self.problem, self.rows = problem, regressions_of(problem)
         log_prior = np.zeros(1) if problem.grid is None else np.asarray(problem.grid.log_prior)
         densities = [
             self._density(rows, float(prior))
@@ -305,7 +109,7 @@ class PosteriorTable:
         for theta, (lattice, density) in enumerate(zip(lattices, densities, strict=True)):
             if lattice.log_mass < top - DEPTH:
                 continue
-            logs, log_x, log_tau = self._covered(density, lattice)
+            logs, log_x, log_tau = covered(density, lattice, step, origin)
             self.log_evidence[theta] = np.logaddexp.reduce(logs)
             x, tau = np.exp(log_x), np.exp(log_tau)
             parts.append((logs, np.full(len(x), theta), x, self.rows[theta].sigma2(x, tau), tau))
@@ -315,25 +119,12 @@ class PosteriorTable:
 
     # The lattice ----------------------------------------------------------------------------
 
-    def _density(self, rows: RegressionOfCodes, log_prior: float, even: bool = False) -> Density:
-        """Return the log density of (log x, log tau) at one theta.
-
-        ``even`` is an approximation to begin with, in which all rows have their mean weight.
-        """
+    def _density(self, rows: RegressionOfCodes, log_prior: float) -> Density:
+        """Return the log density of (log x, log tau) at one theta."""
         hyper = self.problem.hyper
         noise_shape, noise_rate = float(hyper.noise_shape) / 2, float(hyper.noise_rate) / 2
         shape, rate = float(hyper.precision_shape) / 2, float(hyper.precision_rate) / 2
         eta = float(hyper.intercept_precision)
-        if even:
-            mean = np.where(rows.weights > 0, rows.weights[rows.weights > 0].mean(), 0.0)
-            rows = RegressionOfCodes(
-                rows.eigen.basis,
-                rows.eigen.eigenvalues,
-                rows.codes,
-                mean,
-                np.sqrt(rows.scale2),
-                rows.remainder,
-            )
 
         def log_density(log_x, log_tau):
             x, tau = np.exp(log_x), np.exp(log_tau)
@@ -355,45 +146,23 @@ class PosteriorTable:
 
         return log_density
 
-    def _lattices(self, densities: list[Density], log_prior: np.ndarray) -> list[_Lattice]:
+    def _lattices(self, densities: list[Density], log_prior: np.ndarray) -> list[Lattice]:
         """Find mean, covariance and mass at each theta."""
         if self.rows[0].even:
-            return [_refined(density, _first(density)) for density in densities]
+            return [refined(density, first_lattice(density)) for density in densities]
         # Each x costs a decomposition: begin with equal weights, and leave out values of theta
         # that the exact density at one x says do not matter.
         found = []
         for rows, prior, density in zip(self.rows, log_prior, densities, strict=True):
-            approximate = self._density(rows, float(prior), even=True)
-            near = _refined(approximate, _first(approximate))
+            approximate = self._density(rows.evened(), float(prior))
+            near = refined(approximate, first_lattice(approximate))
             at_mean = density(*near.points(np.zeros(1), COARSE)).max()
-            volume = np.log(near.root[0, 0] * near.root[1, 1])
-            found.append(near._replace(log_mass=at_mean + volume))
+            found.append(near._replace(log_mass=at_mean + near.log_volume))
         top = max(each.log_mass for each in found)
         return [
-            _refined(density, near) if near.log_mass > top - 2 * DEPTH else near
+            refined(density, near) if near.log_mass > top - 2 * DEPTH else near
             for density, near in zip(densities, found, strict=True)
         ]
-
-    def _covered(
-        self, log_density: Density, lattice: _Lattice
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Log mass, log x and log tau of the lattice points that matter, each of shape (m,)."""
-        volume = np.log(self.step**2 * lattice.root[0, 0] * lattice.root[1, 1])
-        most = int(np.ceil(REACH / self.step))
-        second = self.step * (np.arange(-most, most) + self.origin[1])
-        parts, top = [], -np.inf
-        for columns in (np.arange(0, most), np.arange(-1, -most, -1)):
-            for start in range(0, most, COLUMNS):
-                first = self.step * (columns[start : start + COLUMNS] + self.origin[0])
-                log_x, log_tau = lattice.points(first, second)
-                logs = log_density(log_x, log_tau)
-                parts.append((logs, log_x, log_tau))
-                top = max(top, logs.max())
-                if logs[-len(second) :].max() < top - DEPTH:  # the last column
-                    break
-        logs, log_x, log_tau = (np.concatenate(part) for part in zip(*parts, strict=True))
-        kept = logs > top - DEPTH
-        return logs[kept] + volume, log_x[kept], log_tau[kept]
 
     # Draws ----------------------------------------------------------------------------------
 
@@ -499,52 +268,3 @@ def _draw_coefficients(
     noise = stream.standard_normal(mean.shape)
     weights = mean + np.sqrt(cell.noise * cell.shrink)[:, None] * noise
     return intercept, weights if moments.rotation is None else moments.rotation @ weights
-
-
-class _Moments(NamedTuple):
-    mean: np.ndarray
-    covariance: np.ndarray
-    log_total: float
-
-
-def _moments_on(log_density: Density, log_x: np.ndarray, log_tau: np.ndarray) -> _Moments:
-    """Mean and covariance of points (log x, log tau), each (m,), and the log of their sum."""
-    logs = log_density(log_x, log_tau)
-    logs = np.where(np.isnan(logs), -np.inf, logs)
-    top = logs.max()
-    weights = np.exp(logs - top)
-    total = weights.sum()
-    points = np.stack([log_x, log_tau], axis=-1)
-    mean = weights @ points / total
-    centred = points - mean
-    covariance = (weights[:, None] * centred).T @ centred / total
-    return _Moments(mean, covariance, float(top + np.log(total)))
-
-
-def _first(log_density: Density) -> _Lattice:
-    """Where the search begins: the moments over a wide lattice, and its steps."""
-    log_x, log_tau = np.meshgrid(*START, indexing="ij")
-    found = _moments_on(log_density, log_x.ravel(), log_tau.ravel())
-    wide = np.diag([START[0][1] - START[0][0], START[1][1] - START[1][0]]) ** 2 / 4
-    return _Lattice(found.mean, _root(found.covariance + wide), found.log_total)
-
-
-def _root(covariance: np.ndarray) -> np.ndarray:
-    return np.linalg.cholesky(covariance)
-
-
-def _refined(log_density: Density, lattice: _Lattice) -> _Lattice:
-    """Lay the coarse lattice again and again, until it has the covariance of the posterior."""
-    for _ in range(MOST_ROUNDS):
-        found = _moments_on(log_density, *lattice.points(COARSE, COARSE))
-        white = np.linalg.solve(lattice.root, found.covariance)
-        white = np.linalg.solve(lattice.root, white.T)
-        shift = np.linalg.solve(lattice.root, found.mean - lattice.mean)
-        volume = np.log(lattice.root[0, 0] * lattice.root[1, 1])
-        # A lattice too coarse for the posterior sees one point: it must not collapse on it.
-        floor = 0.1 * lattice.root @ lattice.root.T
-        new = _Lattice(found.mean, _root(found.covariance + floor), found.log_total + volume)
-        if np.all(np.abs(white - np.eye(2)) < 0.3) and np.all(np.abs(shift) < 0.3):
-            return new._replace(root=_root(found.covariance))
-        lattice = new
-    return lattice

@@ -17,10 +17,11 @@ from numpyro.distributions import constraints
 from numpyro.primitives import apply_stack
 
 from bmsvm.models.couplings import class_vector
+from bmsvm.models.family import family_gram, named_parameters
 from bmsvm.models.hierarchy import Position, latent, noise_prior, precision_prior, scores_of
 from bmsvm.models.likelihoods import LIKELIHOODS, class_probabilities, weigh
 from bmsvm.models.problem import Problem, check_precision
-from bmsvm.models.theta import KernelFamily, family_gram, named_parameters
+from bmsvm.models.theta import KernelFamily
 from bmsvm.models.whitening import White, colour, white_shapes
 
 

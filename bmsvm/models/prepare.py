@@ -37,6 +37,7 @@ from bmsvm.kernels.low_rank import (
 )
 from bmsvm.kernels.scales import warn_of_scales
 from bmsvm.models.couplings import COUPLINGS
+from bmsvm.models.family import constrained, kernel_family, lengthscale_family
 from bmsvm.models.hyperparameters import DEFAULT, Hyperparameters
 from bmsvm.models.likelihoods import LIKELIHOODS
 from bmsvm.models.problem import Problem, with_spare_rows
@@ -48,9 +49,6 @@ from bmsvm.models.theta import (
     KernelGrid,
     Sampled,
     check_grid_fits,
-    constrained,
-    kernel_family,
-    lengthscale_family,
     make_grid,
     masked_design,
     nearest_on_grid,

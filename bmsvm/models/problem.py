@@ -13,17 +13,9 @@ from bmsvm._arrays import for_pickling, unpickled
 from bmsvm.kernels.factor import Factor
 from bmsvm.kernels.low_rank import BasisMap
 from bmsvm.models.couplings import n_columns
+from bmsvm.models.family import constrained, family_factor, named_parameters
 from bmsvm.models.hyperparameters import Hyperparameters
-from bmsvm.models.theta import (
-    Design,
-    KernelFamily,
-    KernelGrid,
-    KernelPoint,
-    constrained,
-    family_factor,
-    masked_design,
-    named_parameters,
-)
+from bmsvm.models.theta import Design, KernelFamily, KernelGrid, KernelPoint, masked_design
 
 Kernel = jax.Array | KernelPoint | None
 """A value of theta: its index in the grid, a point off it, or None if theta is fixed."""

@@ -27,13 +27,13 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.special
 
-from bmsvm.inference.table import regressions_of
 from bmsvm.kernels.covariance import gram
 from bmsvm.kernels.factor import factorize
 from bmsvm.kernels.functions import is_distribution
 from bmsvm.models import squared
+from bmsvm.models.family import kernels_of_draws, named_parameters
 from bmsvm.models.problem import Problem, with_spare_rows
-from bmsvm.models.theta import named_parameters, nearest_on_grid
+from bmsvm.models.regression import regressions_of
 from bmsvm.prediction.leave_one_out import log_mean_likelihoods, smoothed_weights
 from bmsvm.prediction.leave_one_out_of_table import label_evidence
 
@@ -93,7 +93,7 @@ def _of_table(draws: Mapping[str, np.ndarray], problem: Problem, chosen: np.ndar
     sigma2, tau = (np.asarray(draws[name], float) for name in ("noise_variance", "precision"))
     theta = np.zeros(len(tau), int)
     if problem.grid is not None:
-        theta = nearest_on_grid(np.asarray(draws["lengthscale"]), np.asarray(problem.grid.values))
+        theta = problem.grid.index_of(draws["lengthscale"])
     eta = float(problem.hyper.intercept_precision)
     cells, where = np.unique(np.stack([theta, sigma2, tau]), axis=1, return_inverse=True)
     logs = np.empty((cells.shape[1], len(chosen)))
@@ -117,12 +117,7 @@ def _log_means(
         yield log_mean_likelihoods(draws, problem, chosen, num_nodes=NODES)
         return
     family, rows = problem.family, np.asarray(problem.family.rows, np.float64)
-    tree = jax.tree.structure(family.prior, is_leaf=is_distribution)
-    names = list(named_parameters(family.prior, is_leaf=is_distribution))
-    for draw in range(len(draws["precision"])):
-        here = family.build(
-            jax.tree.unflatten(tree, [jnp.asarray(draws[name][draw]) for name in names])
-        )
+    for draw, here in enumerate(kernels_of_draws(draws.__getitem__, family)):
         factor = with_spare_rows(factorize(gram(here, rows)), problem.n_rows - len(rows))
         fixed = replace(problem, factor=jax.tree.map(jnp.asarray, factor), family=None)
         one = {name: value[draw : draw + 1] for name, value in draws.items()}

@@ -33,7 +33,6 @@ from bmsvm.models import likelihoods
 from bmsvm.models.couplings import check_integrable, class_vector, to_columns
 from bmsvm.models.problem import Problem
 from bmsvm.models.quadrature import normal_points
-from bmsvm.models.theta import nearest_on_grid
 from bmsvm.models.whitening import matrix_function, shrinkage
 
 LARGEST_K = 0.7
@@ -267,8 +266,7 @@ def _evaluate(
     dtype = problem.factor.basis.dtype
     kept = {name: draws[name] for name in ("scores", "noise_variance", "precision")}
     if problem.grid is not None:
-        theta = np.asarray(draws["lengthscale"])
-        kept["kernel"] = nearest_on_grid(theta, np.asarray(problem.grid.values))
+        kept["kernel"] = problem.grid.index_of(draws["lengthscale"])
     nodes = normal_points(num_nodes, problem.n_columns, seed=0).astype(dtype)
     at = None if points is None else points.astype(dtype)
     log_means, each = _over_cavities(kept, nodes, at, rows, problem)

@@ -13,12 +13,13 @@ import numpy as np
 import scipy.special
 
 from bmsvm._validation import check_count
-from bmsvm.inference.table import PosteriorTable, RegressionOfCodes, check_tabled
+from bmsvm.inference.table import PosteriorTable, check_tabled
 from bmsvm.models import squared
 from bmsvm.models.couplings import contrast
 from bmsvm.models.likelihoods import squared_scale
 from bmsvm.models.problem import Problem
 from bmsvm.models.quadrature import normal_points
+from bmsvm.models.regression import RegressionOfCodes
 from bmsvm.prediction.leave_one_out import HeldOutDraws, LeaveOneOut
 
 TABLE_STEP = 1.0

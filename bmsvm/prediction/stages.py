@@ -11,9 +11,10 @@ import numpy as np
 
 from bmsvm.kernels.covariance import gram
 from bmsvm.kernels.factor import Factor, factorize
-from bmsvm.kernels.functions import Kernel, as_kernel, is_distribution
+from bmsvm.kernels.functions import Kernel, as_kernel
+from bmsvm.models.family import kernels_of_draws
 from bmsvm.models.problem import Problem
-from bmsvm.models.theta import KernelFamily, named_parameters, nearest_on_grid
+from bmsvm.models.theta import KernelFamily
 from bmsvm.prediction.evaluate import Stage, projection_of
 
 Flat = Callable[[str], np.ndarray]
@@ -44,7 +45,7 @@ def stages_of(
         grid, values = problem.grid, np.asarray(problem.grid.values)
         maps = grid.factors if problem.basis_map is None else grid.basis_map
         maps = jax.tree.map(np.asarray, maps)
-        index = nearest_on_grid(flat("lengthscale"), values)
+        index = grid.index_of(flat("lengthscale"))
         each = [
             (values[g], jax.tree.map(operator.itemgetter(g), maps), np.flatnonzero(index == g))
             for g in np.unique(index)
@@ -68,12 +69,9 @@ def stages_of(
 def family_stages(flat: Flat, family: KernelFamily) -> Iterator[Stage]:
     """One stage for each draw of kernel parameters off a grid, factored when it is needed."""
     rows = np.asarray(family.rows, np.float64)
-    tree = jax.tree.structure(family.prior, is_leaf=is_distribution)
-    values = [flat(name) for name in named_parameters(family.prior, is_leaf=is_distribution)]
     coefficients = flat("coefficients")[:, : len(rows)].astype(np.float64)
-    for draw, held in enumerate(coefficients):
-        with jax.enable_x64(True):
-            here = family.build(jax.tree.unflatten(tree, [each[draw] for each in values]))
+    kernels = kernels_of_draws(flat, family)
+    for draw, (here, held) in enumerate(zip(kernels, coefficients, strict=True)):
         factor = factorize(gram(here, rows))
         basis, eigenvalues = (np.asarray(part) for part in factor)
         weights = np.sqrt(eigenvalues)[:, None] * (basis.T @ held)

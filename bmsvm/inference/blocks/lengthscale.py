@@ -46,6 +46,7 @@ from bmsvm.models.conditionals import (
     project,
     weights_given_rest,
 )
+from bmsvm.models.family import log_prior_of
 from bmsvm.models.hierarchy import (
     Position,
     latent,
@@ -55,7 +56,7 @@ from bmsvm.models.hierarchy import (
     weights_of_representer,
 )
 from bmsvm.models.problem import Problem
-from bmsvm.models.theta import KernelPoint, log_prior_of
+from bmsvm.models.theta import KernelPoint
 from bmsvm.models.whitening import log_density_given_noise, spectral, sum_of_functions
 
 FIRST_WIDTH = 2.0
