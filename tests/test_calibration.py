@@ -21,7 +21,6 @@ from bmsvm.prediction.calibration import (
     calibration_loss,
     disagreement,
     reach,
-    sharpen,
     unrelated,
 )
 from bmsvm.prediction.leave_one_out import held_out_draws, leave_one_out
@@ -46,6 +45,12 @@ def fitted():
 def dirichlet(rng, n, c, s, concentration=1.0):
     """Class probabilities of draws, shape (n, c, s)."""
     return rng.dirichlet(np.full(c, concentration), size=(n, s)).swapaxes(1, 2)
+
+
+def sharpen(logits, power, chance):
+    """``(1 - eps) softmax(a l) + eps/c`` of log probabilities or logits l, shape (m, c)."""
+    sharp = scipy.special.softmax(power * logits, axis=1)
+    return (1 - chance) * sharp + chance / logits.shape[1]
 
 
 def calibration(power, share, spread, chance, unrelated=0.0, n_classes=3, usual=0.1):

@@ -135,12 +135,6 @@ def unrelated(score: float, labels: np.ndarray, weights: np.ndarray, counts: np.
     return float(scipy.special.expit(score_0 - score + FITTED))
 
 
-def sharpen(logits: np.ndarray, power: float, chance: float) -> np.ndarray:
-    """``(1 - eps) softmax(a l) + eps/c`` of log probabilities or logits l, shape (m, c)."""
-    sharp = scipy.special.softmax(power * logits, axis=1)
-    return (1 - chance) * sharp + chance / logits.shape[1]
-
-
 def best_power(
     logits: np.ndarray, labels: np.ndarray, weights: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
