@@ -17,8 +17,8 @@ of its ``q^s`` (:mod:`bmsvm.prediction.leave_one_out`), under priors, those of a
 h is 1 at rows where draws disagree as they usually do, and falls to 0 where they disagree entirely
 (:func:`reach`). Least squares have no doubt of their own, however far they extrapolate.
 
-eps is the probability that a label is drawn uniformly. Half such a row is added to the n rows, as
-in the estimator of Krichevsky and Trofimov: ``eps = 0.5 / (n + 0.5)``.
+eps is the probability that a label is drawn uniformly. Half such a row is added to the n rows of
+leave-one-out, as in the estimator of Krichevsky and Trofimov: ``eps = 0.5 / (n + 0.5)``.
 
 pi is the posterior probability that labels have nothing to do with the features
 (:func:`unrelated`). They are then drawn by the frequencies r of the classes, ``r^s ~
@@ -141,7 +141,8 @@ def best_power(
     """Find the powers a under which held-out logits score best, and their log scores.
 
     A power maximises ``sum_i w_i log q_i(y_i) - (log a)^2 / 2``, the sum being the score. The
-    maximum is found by golden sections, for all sets of logits at once.
+    maximum is found by golden sections, for all sets of logits at once. There can be several where
+    some labels are far less probable than eps, and one of them is found.
 
     Parameters
     ----------
