@@ -127,6 +127,20 @@ def test_of_many_features_without_any_relevance_none_is_raised(p):
     np.testing.assert_allclose(relevance(rows, labels, 3, np.ones(60)), 1, atol=0.15)
 
 
+def test_constant_features_do_not_matter():
+    """Both halves of the rows agree on them; chance in the others is not more reliable for it."""
+    rng = np.random.default_rng(2)
+    rows, labels = rng.normal(size=(60, 100)), np.arange(60) % 3
+    expected = relevance(rows, labels, 3, np.ones(60))
+    for at, rounding in ((0, 0.0), (100, 1e-8)):
+        still = rounding * rng.normal(size=(60, 5))
+        both = np.concatenate([rows[:, :at], still, rows[:, at:]], axis=1)
+        found = relevance(both, labels, 3, np.ones(60))
+        constant = np.isin(np.arange(105), at + np.arange(5))
+        np.testing.assert_allclose(found[constant], 1)
+        np.testing.assert_allclose(found[~constant], expected, rtol=1e-6)
+
+
 @pytest.mark.parametrize("likelihood", ["auto", "squared"])
 def test_labels_unrelated_to_many_features_are_predicted_by_their_frequencies(likelihood):
     """Relevance learned from noise would make it look like a signal."""

@@ -31,6 +31,10 @@ __all__ = ["factors_of", "mean_squared_slopes", "relevance", "reliability"]
 OCTAVES = (0.0, 1.0)
 """Lengthscales that are tried: these powers of two times the median distance between rows."""
 
+CONSTANT = 1e-6
+"""Range of a standardised feature that is constant up to rounding errors; that of others is above
+one."""
+
 POWER = 0.25
 """Power of m_j. With 1/2 features of little relevance would nearly be left out, which overfits."""
 
@@ -53,6 +57,9 @@ def relevance(
 ) -> np.ndarray:
     """Factors ``r_j`` of standardised features, shape (p,).
 
+    That of a constant feature is one, and the others do not depend on it: both halves of the rows
+    agree that it has no slope, which would make chance in the others look reliable.
+
     Parameters
     ----------
     rows
@@ -64,9 +71,19 @@ def relevance(
     weights
         Positive weights of the rows, shape (n,).
     """
+    factors = np.ones(rows.shape[1])
+    moving = np.ptp(rows, axis=0) > CONSTANT
+    if moving.sum() < 2:
+        return factors
+    factors[moving] = _of_moving(rows[:, moving], labels, n_classes, weights)
+    return factors
+
+
+def _of_moving(
+    rows: np.ndarray, labels: np.ndarray, n_classes: int, weights: np.ndarray
+) -> np.ndarray:
+    """Return the factors of features none of which is constant; as :func:`relevance`."""
     p = rows.shape[1]
-    if p == 1:
-        return np.ones(1)
     count = max(int(np.clip(np.sqrt(SLOPES / p), *ROWS)), n_classes)
     if count < len(rows):
         used = representative_rows(labels, count, np.random.default_rng(0))

@@ -381,10 +381,17 @@ MUTANTS = (
     ),
     Mutant(
         "relevance: what is chance is not shrunk",
-        f"{RELEVANCE}:relevance",
+        f"{RELEVANCE}:_of_moving",
         "reliability([(logs(one), logs(other)) for one, other in pairs])",
         "1.0",
         "test_relevance.py of_many_features_without",
+    ),
+    Mutant(
+        "relevance: constant features make chance look reliable",
+        f"{RELEVANCE}:relevance",
+        "np.ptp(rows, axis=0) > CONSTANT",
+        "np.ptp(rows, axis=0) >= 0",
+        "test_relevance.py constant_features_do_not_matter",
     ),
     Mutant(
         "relevance: reliability of a half, not of all rows",
