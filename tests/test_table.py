@@ -203,6 +203,30 @@ def test_many_different_weights_are_those_of_groups(monkeypatch):
         np.testing.assert_allclose(a, b, rtol=1e-7)
 
 
+def test_unequal_weights_need_few_decompositions(monkeypatch):
+    """Each of them takes as long as all that a fit of equal weights needs."""
+    made, decomposed = [], squared.moments_of_sums
+
+    def counted(*args):
+        made.append(1)
+        return decomposed(*args)
+
+    monkeypatch.setattr("bmsvm.models.squared.moments_of_sums", counted)
+    problem = problem_of(1.5, tuple(MANY))
+    run_chains(BMSVMGibbs(), jax.random.key(0), problem, num_samples=50)
+    assert 15 < len(made) < 40
+
+
+@pytest.mark.parametrize("origin", [(0.0, 0.0), (0.3, 0.6), (0.8, 0.1)], ids=str)
+def test_a_wide_lattice_integrates_as_well_as_a_fine_one(monkeypatch, origin):
+    """The trapezoidal rule at points a standard deviation apart, wherever they begin."""
+    problem = problem_of(1.5, tuple(MANY))
+    wide = from_table(PosteriorTable(problem, origin=origin))
+    monkeypatch.setattr("bmsvm.inference.table.WIDE_STEP", 0.25)
+    for a, b in zip(wide, from_table(PosteriorTable(problem)), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
+
+
 def test_spare_rows_change_nothing():
     plain, spare = (
         from_table(PosteriorTable(problem_of("grid", None, count), step=1.0)) for count in (0, 9)

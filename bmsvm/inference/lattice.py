@@ -24,11 +24,11 @@ START = np.linspace(-18.0, 8.0, 27), np.linspace(-20.0, 20.0, 41)
 COARSE = np.arange(-5.0, 5.5, 1.0)
 """Lattice on which mean and covariance are found, in standard deviations."""
 
+FEW = np.arange(-4.0, 5.0, 2.0)
+"""The same for log x, where the density at each x is costly."""
+
 MOST_ROUNDS = 40
 """Largest number of times that lattice is laid."""
-
-COLUMNS = 4
-"""Columns of the lattice, values of x, whose density is computed at a time."""
 
 
 class Lattice(NamedTuple):
@@ -38,10 +38,9 @@ class Lattice(NamedTuple):
     root: np.ndarray
     log_mass: float
 
-    @property
-    def log_volume(self) -> float:
-        """Log volume of a cell of the coarse lattice."""
-        return float(np.log(self.root[0, 0] * self.root[1, 1]))
+    def log_volume(self, first: float, second: float) -> float:
+        """Log volume of a cell of a lattice with these steps of the coordinates."""
+        return float(np.log(first * second * self.root[0, 0] * self.root[1, 1]))
 
     def points(self, first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return log x and log tau, each (a b,), at all pairs of coordinates (a,) and (b,).
@@ -85,16 +84,19 @@ def first_lattice(log_density: Density) -> Lattice:
     return Lattice(found.mean, np.linalg.cholesky(found.covariance + wide), found.log_total)
 
 
-def refined(log_density: Density, lattice: Lattice) -> Lattice:
-    """Lay the coarse lattice again and again, until it has the covariance of the posterior."""
+def refined(log_density: Density, lattice: Lattice, first: np.ndarray = COARSE) -> Lattice:
+    """Lay a coarse lattice again and again, until it has the covariance of the posterior.
+
+    Its first coordinates are ``first`` (a,), evenly spaced.
+    """
     for _ in range(MOST_ROUNDS):
-        found = _moments_on(log_density, *lattice.points(COARSE, COARSE))
+        found = _moments_on(log_density, *lattice.points(first, COARSE))
         white = np.linalg.solve(lattice.root, found.covariance)
         white = np.linalg.solve(lattice.root, white.T)
         shift = np.linalg.solve(lattice.root, found.mean - lattice.mean)
         # A lattice too coarse for the posterior sees one point: it must not collapse on it.
         floor = 0.1 * lattice.root @ lattice.root.T
-        mass = found.log_total + lattice.log_volume
+        mass = found.log_total + lattice.log_volume(first[1] - first[0], COARSE[1] - COARSE[0])
         new = Lattice(found.mean, np.linalg.cholesky(found.covariance + floor), mass)
         if np.all(np.abs(white - np.eye(2)) < 0.3) and np.all(np.abs(shift) < 0.3):
             return new._replace(root=np.linalg.cholesky(found.covariance))
@@ -103,7 +105,10 @@ def refined(log_density: Density, lattice: Lattice) -> Lattice:
 
 
 def covered(
-    log_density: Density, lattice: Lattice, step: float, origin: tuple[float, float]
+    log_density: Density,
+    lattice: Lattice,
+    steps: tuple[float, float],
+    origin: tuple[float, float],
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Lay a fine lattice over the posterior: log mass, log x and log tau of the points that matter.
 
@@ -113,8 +118,8 @@ def covered(
         The posterior.
     lattice
         Its mean and covariance.
-    step
-        Distance of points in standard deviations.
+    steps
+        Distance of points in standard deviations, along both coordinates.
     origin
         Origin in steps, two numbers from 0 to 1.
 
@@ -122,13 +127,13 @@ def covered(
     -------
     log_mass, log_x, log_tau : ndarray of shape (m,)
     """
-    volume = np.log(step**2 * lattice.root[0, 0] * lattice.root[1, 1])
-    most = int(np.ceil(REACH / step))
-    second = step * (np.arange(-most, most) + origin[1])
+    most, most_second = (int(np.ceil(REACH / step)) for step in steps)
+    second = steps[1] * (np.arange(-most_second, most_second) + origin[1])
+    at_a_time = max(1, round(1 / steps[0]))  # columns, values of x, in one standard deviation
     parts, top = [], -np.inf
     for columns in (np.arange(0, most), np.arange(-1, -most, -1)):
-        for start in range(0, most, COLUMNS):
-            first = step * (columns[start : start + COLUMNS] + origin[0])
+        for start in range(0, most, at_a_time):
+            first = steps[0] * (columns[start : start + at_a_time] + origin[0])
             log_x, log_tau = lattice.points(first, second)
             logs = log_density(log_x, log_tau)
             parts.append((logs, log_x, log_tau))
@@ -137,4 +142,4 @@ def covered(
                 break
     logs, log_x, log_tau = (np.concatenate(part) for part in zip(*parts, strict=True))
     kept = logs > top - DEPTH
-    return logs[kept] + volume, log_x[kept], log_tau[kept]
+    return logs[kept] + lattice.log_volume(*steps), log_x[kept], log_tau[kept]

@@ -377,6 +377,8 @@ def _draw(
     finished = 0
     if store is not None:
         finished = store.progress.draws if keep else store.progress.warmup
+    if finished >= total:
+        return state, pieces, "complete"
     try:
         advance = _advancing(kernel, state)
         name = "sample" if keep else "warm-up"

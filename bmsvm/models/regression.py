@@ -19,8 +19,9 @@ from bmsvm.models.problem import Problem
 GROUPS = 32
 """Most different weights of rows for which sums over the rows of one weight are kept."""
 
-KEPT_BYTES = 2**27
-"""Size of the sums over rows of unequal weights that are kept for values of x, for each theta."""
+KEPT_BYTES = 2**28
+"""Size of the sums over rows of unequal weights that are kept at each theta, for the values of x that
+were added last."""
 
 TOLERANCE = 1e-5
 """Departure from ``U'U = I`` at which a basis is not orthonormal; float32 is below it."""
@@ -100,7 +101,7 @@ class RegressionOfCodes:
         key = 0.0 if self.even else x
         if key not in self._kept:
             if len(self._kept) * 8 * self.rank**2 > KEPT_BYTES:
-                self._kept.clear()
+                self._kept.pop(next(iter(self._kept)))
             self._kept[key] = self._even_moments() if self.even else self._uneven_moments(x)
         return self._kept[key]
 

@@ -914,9 +914,9 @@ MUTANTS = (
     ),
     Mutant(
         "table: volume of a cell forgotten",
-        "bmsvm.inference.lattice:covered",
-        "np.log(step**2 * lattice.root[0, 0] * lattice.root[1, 1])",
-        "np.log(step**2)",
+        "bmsvm.inference.lattice:Lattice.log_volume",
+        "np.log(first * second * self.root[0, 0] * self.root[1, 1])",
+        "np.log(first * second)",
         "test_table.py posterior_by_brute_force",
     ),
     Mutant(
