@@ -20,8 +20,8 @@ GROUPS = 32
 """Most different weights of rows for which sums over the rows of one weight are kept."""
 
 KEPT_BYTES = 2**28
-"""Size of the sums over rows of unequal weights that are kept at each theta, for the values of x that
-were added last."""
+"""Size of the sums over rows of unequal weights that are kept at each theta: those of the values of
+x that were added last."""
 
 TOLERANCE = 1e-5
 """Departure from ``U'U = I`` at which a basis is not orthonormal; float32 is below it."""
