@@ -665,7 +665,7 @@ MUTANTS = (
         "bmsvm.selection.modes:ModeCV.choose",
         "log_weights.max() - NEGLIGIBLE",
         "log_weights.max() - 0.1",
-        "test_modes.py no_weight",
+        "test_modes.py of_no_weight",
     ),
     Mutant(
         "classifier: rows of weight zero for the paper's sampler too",
@@ -911,6 +911,13 @@ MUTANTS = (
         "shape * log_tau",
         "(shape - 1) * log_tau",
         "test_table.py posterior_by_brute_force",
+    ),
+    Mutant(
+        "table: values of log x too far apart for unequal weights",
+        f"{TABLE}:PosteriorTable.__init__",
+        "max(step, WIDE_STEP)",
+        "max(step, 3 * WIDE_STEP)",
+        "test_table.py wide_lattice",
     ),
     Mutant(
         "table: volume of a cell forgotten",
