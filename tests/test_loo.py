@@ -178,7 +178,7 @@ def test_held_out_draws_have_what_a_low_rank_leaves_of_a_row():
     rng = np.random.default_rng(4)
     X, y = rng.normal(size=(12, 2)), np.arange(12) % 3
     problem = prepare(X, y, lengthscale=0.5, approximation=Nystrom(rank=3))
-    noise, precision, columns = 0.7, 0.4, rng.normal(size=(12, 2))
+    noise, precision, columns = 0.7, 0.05, rng.normal(size=(12, 2))
     draws = {
         "scores": np.tile(columns @ contrast(3).T, (4000, 1, 1)),
         "noise_variance": np.full(4000, noise),
